@@ -1,11 +1,11 @@
-"""Converts raw data to sharded TFRecords: open, plan, ``Create(shard numbers) | Reshuffle | WriteShards``, publish.
+"""Convert raw data to sharded TFRecords: open, plan, ``Create(shard numbers) | Reshuffle | WriteShards``, publish.
 
-Beam is a parallel loop here: its collections hold numbers, and all data are in the store. The plan is made before the
-job starts. Like the bytes, it depends only on the source and the settings, not on the engine or the number of workers.
-Workers need access to the store and the installed code; the plan's tables are in the store under ``jobs/<id>/`` while
-the job runs. If workers run on other machines, images are first decoded by a job of the same form. A record is
-published next to each shard, and the driver makes the manifest from these records. A run that is killed leaves
-complete shards, and the next run writes the rest.
+Beam serves as a parallel loop: its collections contain only numbers, and all data are in the store. The plan is made
+before the job starts. Plan and bytes depend only on the source and the settings, not on the engine or the number of
+workers. Workers need access to the store and the installed code. While the job runs, the plan's tables are in the store
+under ``jobs/<id>/``. If workers run on other machines, a job of the same form first decodes the images. A record is
+published next to each shard, and the driver builds the manifest from these records. A killed run leaves complete
+shards, and the next run writes the others.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from podline.store.one_writer import writing
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
-# A job is submitted as this many work items, if it has enough numbers.
+# A job is submitted in this many work items, if it has as many numbers.
 _PIECES = 10_000
 
 
 def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
-    """Convert a raw data set: the conversion stage.
+    """Convert a raw data set; this is the conversion stage.
 
     Raises:
-        SettingsError: invalid settings or Beam options.
-        SourceError: the source is missing or damaged, or it is a different data set.
-        StoreError: the store is not writable.
+        SettingsError: settings or Beam options are invalid.
+        SourceError: the source is missing or damaged, or belongs to another data set.
+        StoreError: the store cannot be written.
     """
     with open_engine(spec) as engine:  # first: refuses invalid options before anything is written
         store = open_store(spec.root)
@@ -72,9 +72,9 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
 
 
 def convert_in(job: Job, spec: EffectiveSpec) -> ConvertResult:
-    """Convert a raw data set in a job, and return the result."""
+    """Convert a raw data set as part of a job; return the stage's result."""
     started, store, reporter = time.monotonic(), job.store, job.reporter
-    memory = memory_of(spec, store)  # first: the next conversion detects later changes
+    memory = memory_of(spec, store)  # before reading, so that the next conversion detects changes made meanwhile
     reporter.log(f"reading {spec.source}")
     source = _open(job, spec).in_order(spec.seed)
     _report_notes(source, reporter)
@@ -98,7 +98,7 @@ def convert_in(job: Job, spec: EffectiveSpec) -> ConvertResult:
 
 
 def _open(job: Job, spec: EffectiveSpec) -> Source:
-    """Return the source; on an engine, its workers decode the images."""
+    """Return the opened source; with an engine, its workers decode the images."""
     if spec.engine == LOCAL:
         return source_of(spec, job.store)
     before = DECODING.set(EngineDecoding(job.context, partial(_decode, job)))
@@ -139,21 +139,21 @@ def _write_shards(
 
 
 def add_steps(pipeline: beam.Pipeline, count: int, step: beam.DoFn) -> None:
-    """Add steps that process ``count`` numbers; the description of a million is as small as that of 10,000."""
+    """Add steps that process the numbers 0 … count-1; the job description has a bounded size."""
     each = math.ceil(count / _PIECES)
     _ = (
         pipeline
         | "Plan" >> beam.Create([(first, min(first + each, count)) for first in range(0, count, each)])
         # tuple[int, int]: ranges of batch or shard numbers
         | "Spread" >> beam.Reshuffle()
-        # as above, but any worker can take each of them
+        # as before, but any worker can take each range
         | "Make or find" >> beam.ParDo(step)
         # nothing: all results are in the store
     )
 
 
 def _publish_tables(store: Store, source: Source, plans: ShardPlans, tables: str) -> RowsByPlace:
-    """Publish the plan's tables, each as soon as it is made; return the object that makes records from them."""
+    """Publish each table of the plan as soon as it is made; return the object that fills records from them."""
 
     def publish(table: Path) -> None:
         store.publish_file(table, f"{tables}/{table.name}", replace=True, flush=False)
@@ -166,14 +166,14 @@ def _publish_tables(store: Store, source: Source, plans: ShardPlans, tables: str
 
 
 class _Shards:
-    """Counts a conversion's shards with a record in the store, and those written since this object was created."""
+    """Counts a conversion's shards that have a record in the store, and those written since this object was created."""
 
     def __init__(self, store: Store, folder: str) -> None:
         self._store, self._folder = store, f"{folder}/{SHARD_RECORDS}"
         self._before = set(self._versions())
 
     def counted(self) -> tuple[int, int]:
-        """Return the number of finished shards, and the number that this conversion wrote."""
+        """Return the number of finished shards, and how many of them this conversion wrote."""
         there = written = 0
         for version in self._versions():
             there, written = there + 1, written + (version not in self._before)
@@ -184,7 +184,7 @@ class _Shards:
 
 
 def _report_notes(source: Source, reporter: Reporter) -> None:
-    """Report the findings about the source."""
+    """Log the findings about the source, and warn of problems."""
     for line in source.notes():
         reporter.log(line)
     tell = reporter.log if source.official and source.official.official else reporter.warn
@@ -198,6 +198,6 @@ def _warn_of_quarantined(reporter: Reporter, quarantined: Sequence[Quarantined])
     for split in dict.fromkeys(record.split for record in quarantined):
         left_out = [record for record in quarantined if record.split == split]
         reporter.warn(
-            f"left out of the {split} split: {plural(len(left_out), 'record')}; the manifest lists them, the first is "
+            f"left out of the {split} split: {plural(len(left_out), 'record')}, listed in the manifest; the first is "
             f"{left_out[0].record}: {left_out[0].reason}"
         )

@@ -1,7 +1,7 @@
-"""Lets an engine's workers decode a source's images.
+"""Let an engine's workers decode a source's images.
 
 A batch contains the files of a few hundred images, and is published in the job's folder. A worker decodes it and
-publishes the outcomes there. The driver reads the facts about each image, but no pixels.
+publishes pixels and facts there. The driver reads the facts about each image, but no pixels.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from podline.store.prefetch import in_order
 _BATCH_BYTES, _BATCH_IMAGES = 4_000_000, 500  # small enough to keep the workers of a small source busy
 
 _File = bytes | str | StoredFile
-"""The file of an image, its version in the bucket, or the reason why it has none."""
+"""An image's file as bytes, as a version in a bucket, or (str) the reason why it cannot be read."""
 _Batch = list[tuple[DecodeRequest, _File]]
 
 
 class EngineDecoding:
-    """Decodes images on an engine's workers; see :class:`podline.data.sources.decoding.Engine`.
+    """Decodes images on an engine's workers; implements :class:`podline.data.sources.decoding.Engine`.
 
     Args:
-        context: what all steps of the job know.
-        run: runs a step on the engine: called with the batches' folder, their number, and the step.
+        context: the settings that all steps of the job share.
+        run: runs a step on the engine; called with the batches' folder, the number of batches, and the step.
     """
 
     def __init__(self, context: JobContext, run: Callable[[str, int, beam.DoFn], None]) -> None:
@@ -98,7 +98,7 @@ class EngineDecoding:
         return len(batch)
 
     def _published(self, batches: str, number: int) -> int:
-        """Return the number of images in a batch that was published earlier."""
+        """Return the number of images in a batch that an earlier start published."""
         return len(json.loads(self._store.read_bytes(batch_name(batches, number, REQUESTS)))["asked"])
 
 
@@ -109,9 +109,9 @@ def _size(data: _File) -> int:
 
 
 def _batches(requests: Iterable[DecodeRequest]) -> Iterator[_Batch]:
-    """Yield images with their files in batches.
+    """Yield the images with their files, in batches.
 
-    A batch has files from a bucket or local files, never both: workers read the former from the bucket themselves.
+    The files of a batch are all local or all in a bucket, since workers read the latter from the bucket themselves.
     """
     batch, size, in_bucket = _Batch(), 0, False
     for request in requests:

@@ -1,7 +1,7 @@
-"""Creates Beam pipelines from an engine's name.
+"""Create Beam pipelines for an engine, given its name.
 
-The local engine is Beam's FnApiRunner in this process. It is selected explicitly, because ``DirectRunner`` selects a
-runner itself and may search for a binary to download. docs/how-to/engines.md lists the requirements of each engine.
+The local engine is Beam's FnApiRunner in this process. It is named explicitly, because ``DirectRunner`` selects a
+runner itself and may try to download a binary. docs/how-to/engines.md lists the requirements of each engine.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _ENVIRONMENT = "--environment_type"
 
 @contextlib.contextmanager
 def open_engine(spec: ConvertSpec) -> Iterator[Callable[[str], beam.Pipeline]]:
-    """Yield a factory of named, empty pipelines on a conversion's engine; stop the engine's services afterwards.
+    """Yield a factory of named, empty pipelines for a conversion's engine; stop services started here afterwards.
 
     Raises:
-        SettingsError: Beam does not know an option, or the engine needs one that is missing.
+        SettingsError: a Beam option is unknown, or an option that the engine needs is missing.
         EngineError: software that the engine needs is not installed here.
     """
     kind, _, address = spec.engine.partition(":")
@@ -63,7 +63,7 @@ def open_engine(spec: ConvertSpec) -> Iterator[Callable[[str], beam.Pipeline]]:
 
 
 def where(job: PipelineResult, options: PipelineOptions) -> str:
-    """Return the web page where a Dask cluster or Google shows a job; empty for other engines."""
+    """Return the URL at which a Dask cluster or Google Cloud shows a job; empty for other engines."""
     client, number = getattr(job, "client", None), getattr(job, "job_id", None)
     if client or not callable(number):
         return client.dashboard_link if client else ""
@@ -72,14 +72,14 @@ def where(job: PipelineResult, options: PipelineOptions) -> str:
 
 
 def _flags(kind: str, address: str, further: Sequence[str]) -> list[str]:
-    """Return Beam's options for an engine; the user's options follow and take precedence."""
+    """Return Beam's options for an engine; the user's options come later and take precedence."""
     for before, flag in itertools.pairwise(["", *further]):
         if not flag.startswith("--") and ("=" in before or not before.startswith("--")):
-            raise SettingsError(f"{flag!r} is not a Beam option; the form is --name=value")
+            raise SettingsError(f"{flag!r} is not a Beam option; write it as --name=value")
         if re.match(r"--runner\b", flag):
             raise SettingsError(f"{flag}: select the engine with --engine instead, see docs/how-to/engines.md")
     if kind == DASK:
-        # The default is a single work item for 128 shards.
+        # Dask's default would put 128 shards into one work item.
         return [f"--dask_client_address={address}", "--dask_partition_size=1"]
     if kind in (LOCAL, DATAFLOW):
         return []
@@ -87,8 +87,8 @@ def _flags(kind: str, address: str, further: Sequence[str]) -> list[str]:
         return [f"--job_endpoint={address}", f"{_ENVIRONMENT}=LOOPBACK"]
     if not any(flag.startswith(_ENVIRONMENT) for flag in further):
         raise SettingsError(
-            f"engine job-server:{address} needs the place of its workers: --beam-option={_ENVIRONMENT}=EXTERNAL (or "
-            "DOCKER) and --beam-option=--environment_config=…; see docs/how-to/engines.md"
+            f"engine job-server:{address} needs the environment of its workers: --beam-option={_ENVIRONMENT}=EXTERNAL "
+            "(or DOCKER) and --beam-option=--environment_config=…; see docs/how-to/engines.md"
         )
     return [f"--job_endpoint={address}"]
 
@@ -101,8 +101,8 @@ def _runner(kind: str, workers: int) -> PipelineRunner:
             raise EngineError(f"engine {kind} is not installed here ({error}); `{install_command(kind)}`") from error
     if workers == 1:
         return FnApiRunner()
-    # This is the command of direct_running_mode=multi_processing. Its workers also print the traceback of every error
-    # that they send, so standard error is closed; exec replaces the shell, so that signals reach the worker.
+    # The command of direct_running_mode=multi_processing. Its workers also print the traceback of each error that they
+    # send, so standard error is closed. exec replaces the shell, so that signals reach the worker.
     command = f"exec {shlex.quote(sys.executable)} -m apache_beam.runners.worker.sdk_worker_main 2>/dev/null"
     environment = SubprocessSDKEnvironment.from_command_string(command)  # pyright: ignore[reportFunctionMemberAccess]
     return FnApiRunner(default_environment=environment)
@@ -113,13 +113,13 @@ def _options(flags: Sequence[str]) -> PipelineOptions:
     given = options.get_all_options(drop_default=True, retain_unknown_options=True)
     unknown = sorted(set(given) - set(options.get_all_options()))
     if unknown:
-        raise SettingsError(f"unknown Beam option --{unknown[0]}; Beam's PipelineOptions lists all options")
+        raise SettingsError(f"unknown Beam option --{unknown[0]}; see the options in Beam's PipelineOptions")
     return options
 
 
 @contextlib.contextmanager
 def _refused() -> Iterator[None]:
-    """Turn Beam's errors about invalid options into a SettingsError of one line."""
+    """Turn Beam's errors about invalid options in the body into a SettingsError of one line."""
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):

@@ -1,7 +1,7 @@
-"""Converts an engine's exceptions to Podline's errors.
+"""Convert an engine's exceptions to Podline's errors.
 
-Beam transmits only the text of an error. A step's own error is therefore encoded in it; the texts of engines and of
-Beam are sorted by a table, on the line that names the exception.
+Beam transmits only the text of an error. So the error of a step is encoded in the text. Texts of engines and of Beam
+itself are classified by a table of patterns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 _MARK = re.compile(r"podline-error:([A-Za-z0-9_=-]+)")
 
-# Error texts of engines and Beam, with their meaning; the first match applies.
+# Patterns in error texts of engines and Beam, with error class and message; the first match applies.
 _MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
     (
         r"No module named 'podline|No module named 'apache_beam",
@@ -31,7 +31,7 @@ _MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
     (
         r"Can't get attribute|No module named|cannot import name|ModuleNotFoundError",
         EngineError,
-        "the engine's workers have different software; start them from this machine's image or lock file",
+        "the engine's workers have other software than this machine; start them from the same image or lock file",
     ),
     (
         r"HttpError 429|[Qq]uota exceeded|RESOURCE_EXHAUSTED",
@@ -41,7 +41,7 @@ _MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
     (
         r"KilledWorker|worker .*(died|was lost)",
         EngineLostError,
-        "the engine repeatedly lost workers, perhaps because memory ran out; give them more",
+        "the engine repeatedly lost workers, perhaps because memory ran out; give them more memory",
     ),
     (
         r"HttpError 40[13]|PermissionDenied|PERMISSION_DENIED|UNAUTHENTICATED|Forbidden:",
@@ -60,7 +60,7 @@ _MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
 
 
 def keep_podline_errors(step: Callable[P, R]) -> Callable[P, R]:
-    """Pass a step's :class:`PodlineError` to :func:`run` through any runner; Beam transmits only an error's text."""
+    """Encode a step's :class:`PodlineError` in the error's text, all that Beam transmits, for :func:`error_within`."""
 
     @functools.wraps(step)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -74,7 +74,7 @@ def keep_podline_errors(step: Callable[P, R]) -> Callable[P, R]:
 
 
 def error_within(text: str, engine: str) -> PodlineError:
-    """Return a step's error, parsed from Beam's text, or a general error with the last line of the text."""
+    """Return the error that a step encoded in Beam's text, or one for the engine's failure with the last line."""
     mark = _MARK.search(text)
     if mark:
         return from_json(json.loads(base64.urlsafe_b64decode(mark[1])))
@@ -87,11 +87,11 @@ def error_within(text: str, engine: str) -> PodlineError:
 
 
 def last_line(text: str) -> str:
-    """Return the last line that is not blank: in a traceback, the error."""
+    """Return the last non-blank line of a text; in a traceback this is the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
 
 
 def holds_error(text: str) -> bool:
-    """Return whether Beam's text has a step's error in it."""
+    """Return whether Beam's text contains an encoded error of a step."""
     return bool(_MARK.search(text))

@@ -1,4 +1,4 @@
-"""A conversion's job: its folder in the store, and its pipelines on an engine, with their progress."""
+"""The job of a conversion: its folder in the store, and its pipelines on an engine with their progress."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from podline.store.folder import FolderStore
 from podline.store.prefetch import in_order
 
 WORKERS = "workers"
-"""The folder, in a job's folder, with a file for each worker process."""
+"""The subfolder of a job's folder with a file for each worker process."""
 
 _JOBS = "jobs"
-# A later job deletes what an interrupted job left behind, unless another job has continued it.
+# A later job deletes an interrupted job's folder of this age, unless that was continued.
 _OLD_JOB_SECONDS = 7 * 24 * 3600
-# A folder is listed without cost; the listing of a bucket costs a request.
+# Seconds between two listings of finished items; listing a bucket costs a request.
 _POLL_SECONDS, _POLL_BUCKET_SECONDS = 0.2, 5.0
 
 
@@ -61,10 +61,10 @@ class Job:
     """Runs pipelines on an engine, and reports their progress.
 
     Attributes:
-        context: what all steps know.
+        context: the settings that all steps share.
         store: the store of the data set.
         reporter: receives progress and warnings.
-        engine: creates named pipelines.
+        engine: returns an empty pipeline with a given name.
     """
 
     context: JobContext
@@ -80,14 +80,14 @@ class Job:
         total: int,
         done: Callable[[], tuple[int, dict[str, float]]],
     ) -> None:
-        """Run steps on the engine, and report their progress.
+        """Run steps on the engine until they end, and report their progress.
 
         Args:
-            folder: the store's folder with their input; the engine's job has a distinct name for each folder.
+            folder: the store's folder with the input of the steps; the engine's job is named by its digest.
             add: adds the steps to a pipeline.
-            what: the kind of item that they produce.
+            what: the kind of item that the steps produce, for the progress report.
             total: the number of items.
-            done: returns the number of finished items, and figures for the report.
+            done: returns the number of finished items, and metrics for the progress report.
         """
         engine, jobs, reported = self.context.engine, list[PipelineResult](), list[tuple[int, str]]()
 
@@ -103,7 +103,7 @@ class Job:
                 note = ""
             else:
                 metrics["workers"] = len(self.store.list(f"{self.context.folder}/{WORKERS}"))
-            if [(there, note)] != reported[-1:]:  # a report without a change would look like progress
+            if [(there, note)] != reported[-1:]:  # an unchanged report would count as progress
                 reported.append((there, note))
                 self.reporter.progress(there, total, what, metrics, note)
 
@@ -113,7 +113,7 @@ class Job:
 
         def look(_last: bool) -> float:
             began = time.monotonic()
-            with contextlib.suppress(Exception):  # the store or service may be available again at the next look
+            with contextlib.suppress(Exception):  # the store or service may be available again next time
                 report()
             return max(poll, 10 * (time.monotonic() - began))  # listing a million shards takes minutes
 
@@ -125,10 +125,10 @@ class Job:
 
 @contextlib.contextmanager
 def job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
-    """Yield the store's folder for a conversion's job: a new one, or that of an interrupted job of this machine.
+    """Yield the store's folder for a conversion's job: a new one, or the folder of this machine's interrupted job.
 
-    A note on this machine has its name, so no other machine's job is continued or deleted. The folder is emptied when
-    the conversion is done or refused, unless another process on this machine uses it.
+    A local note file has the folder's name, so a machine continues and deletes only its own jobs. The folder is deleted
+    when the conversion is done or refused, unless another process on this machine uses it.
     """
     ours = digests.of_json([spec.digest(), spec.source, __version__])[:16]
     note = store.own_folder(_JOBS) / ours

@@ -1,4 +1,4 @@
-"""Runs a Beam pipeline, and silences Beam's logging."""
+"""Run a Beam pipeline, and silence Beam's logging."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _ignore(_notice: object) -> None:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# FnApiRunner's thread that waits for a worker process; it raises an error if the process fails or is killed.
+# Name of FnApiRunner's thread that waits for a worker process and raises an error if the process fails.
 _WORKER_THREAD = "run_worker"
 _TO_WIND_UP = 5.0  # seconds for Beam to end its other workers
-_TO_CANCEL = 25.0  # seconds for an engine to accept and cancel a job; a stage has 30 to end
+_TO_CANCEL = 25.0  # seconds for an engine to accept and cancel a job; a stage has 30 seconds to end
 _TO_NOTICE = 1.0  # seconds until all of Beam's threads have noticed a lost connection
 _RUNS = re.compile(r"already active job named \S+ with id: (\S+)\. ")
 
@@ -42,17 +42,17 @@ def run(
     started: Callable[[PipelineResult], None] = _ignore,
     warn: Callable[[str], None] = _ignore,
 ) -> None:
-    """Run a pipeline until it ends; cancel the engine's job at any earlier end.
+    """Run a pipeline until it ends; if interrupted, cancel the engine's job.
 
     Args:
         pipeline: the pipeline, with the engine's options.
         engine: the name of the engine.
-        started: called by another thread with the engine's job, when the engine has accepted it.
-        warn: called if the engine did not cancel the job, which may still run.
+        started: called with the engine's job once the engine has accepted it; in another thread.
+        warn: called with a message if the engine did not confirm the cancellation, so that the job may still run.
 
     Raises:
         ChildKilledError: a worker process of the local engine was killed; OutOfMemoryError if memory ran out.
-        PodlineError: a step's error, with its class; otherwise the error that stands for the engine's failure.
+        PodlineError: the error of a step, with its class; or the error for the engine's failure.
     """
     outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     lost, taken = threading.Event(), threading.Event()
@@ -64,7 +64,7 @@ def run(
             jobs.append(_submitted(pipeline))
             taken.set()
             started(jobs[0])
-            # Dask reports a job as done if the scheduler was lost; its futures hold the error.
+            # Dask reports a job as done even if the scheduler was lost; then its futures have an error.
             states = {jobs[0].wait_until_finish()} | {part.status for part in getattr(jobs[0], "futures", ())}
             if not states <= {PipelineState.DONE, "finished"}:
                 raise RuntimeError(f"the job ended as {', '.join(map(str, states))}")  # noqa: TRY301 (raised below)
@@ -96,14 +96,14 @@ def run(
         if not holds_error(text) and lost.wait(_TO_NOTICE):
             out = memory_kills() > kills
             raise (OutOfMemoryError if out else ChildKilledError)(
-                f"a worker process of the conversion was killed{' as memory ran out' * out}; start the conversion "
-                f"again{', with fewer workers' * out}; it resumes where it stopped"
+                f"a worker process of the conversion was killed{' because memory ran out' * out}; start the conversion "
+                f"again{' with fewer workers' * out}: it resumes where it stopped"
             ) from error
     raise error_within(text, engine) from error
 
 
 def _submitted(pipeline: beam.Pipeline) -> PipelineResult:
-    """Start a pipeline's job, or attach to a Dataflow job of the same name from an earlier start."""
+    """Start a pipeline's job, or attach to a running Dataflow job of the same name from an earlier start."""
     try:
         return pipeline.run()
     except Exception as error:
@@ -117,19 +117,19 @@ def _submitted(pipeline: beam.Pipeline) -> PipelineResult:
 
 
 def _with_causes(error: BaseException) -> str:
-    """Return the messages of an error and its causes; the last line is the first cause."""
+    """Return the messages of an error and its causes; the last line is the root cause."""
     lines = traceback.format_exception_only(error)
     return "".join(lines) + (_with_causes(error.__cause__) if error.__cause__ else "")
 
 
 def _cancel(jobs: Sequence[PipelineResult], taken: threading.Event, engine: str, warn: Callable[[str], None]) -> None:
-    """Cancel the engine's job as soon as it is accepted; warn if this fails or takes too long."""
+    """Cancel the engine's job once it is accepted; warn if the cancellation fails or takes too long."""
     problems: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def work() -> None:
         taken.wait()
         try:
-            for job in jobs:  # empty if the engine refused it
+            for job in jobs:  # empty if the engine refused the job
                 job.cancel()
         except Exception as error:
             problems.put(last_line(_with_causes(error)))
@@ -142,11 +142,11 @@ def _cancel(jobs: Sequence[PipelineResult], taken: threading.Event, engine: str,
     except queue.Empty:
         problem = f"it did not {'cancel' if taken.is_set() else 'accept'} the job within {_TO_CANCEL:g} s"
     if problem:
-        warn(f"engine {engine}: its job may still run: {problem}; cancel it there")
+        warn(f"engine {engine}: the job may still run: {problem}; cancel it in the engine")
 
 
 def _close(jobs: Sequence[Any]) -> None:
-    """Close the clients of Dask; jobs of other engines have none."""
+    """Close the Dask client of each job; jobs of other engines have no client."""
     for job in jobs:
         with contextlib.suppress(Exception), quiet():
             job.client.close()
@@ -154,7 +154,7 @@ def _close(jobs: Sequence[Any]) -> None:
 
 @contextlib.contextmanager
 def _dead_workers(tell: Callable[[BaseException], None]) -> Iterator[None]:
-    """Detect worker processes that end too early; Beam waits indefinitely for a worker that ends during its start."""
+    """Call ``tell`` if a worker process ends too early; Beam waits forever for a worker that ends during its start."""
     before = threading.excepthook
 
     def hook(raised: threading.ExceptHookArgs) -> None:
@@ -172,7 +172,7 @@ def _dead_workers(tell: Callable[[BaseException], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the logs of Beam and Dask; their problems are reported as errors with causes."""
+    """Silence the logs of Beam and Dask in the body; their problems are reported as errors with causes."""
     libraries, root = [logging.getLogger(name) for name in ("apache_beam", "distributed")], logging.getLogger()
     levels, handler = [library.level for library in libraries], logging.NullHandler()
     for library in libraries:

@@ -1,7 +1,7 @@
-"""The steps of the Beam job: decode batches of images, and write shards, unless they are in the store.
+"""The steps of the Beam job: decode batches of images, and write shards, unless the results are in the store.
 
-A worker receives only the numbers of a few batches or shards. It reads all other data from the store, and writes its
-results there.
+A worker receives only the numbers of batches or shards. It reads all other data from the store, and writes its results
+there.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 REQUESTS, LOOKS = "requests", "looks"
-"""For a batch: the position of each image in its files, and the facts about each image."""
+"""File types of a batch: the position of each image in the batch's files, and the facts about each decoded image."""
 
-_CLOCK_SECONDS = 120.0  # Google refuses signatures whose time is wrong by a few minutes
+_CLOCK_SECONDS = 120.0  # Google refuses signatures with a time stamp wrong by a few minutes
 
 
 def tables_of(context: JobContext, folder: str) -> str:
-    """Return the store's folder for the plan tables of a data set folder."""
+    """Return the job's folder in the store for the plan's tables of a data set folder."""
     return f"{context.folder}/{folder.rpartition('/')[2]}"
 
 
 class _NumberedStep(beam.DoFn, ABC):
-    """Processes the numbers of batches or shards, after checks of the worker."""
+    """Processes the numbers of batches or shards, after checking the worker's release and clock."""
 
     def __init__(self, context: JobContext) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class _NumberedStep(beam.DoFn, ABC):
 
     @keep_podline_errors
     def process(self, numbers: tuple[int, int]) -> None:
-        """Process a range of numbers: from the first one up to the second one."""
+        """Process a range of numbers: from ``numbers[0]`` up to, but not including, ``numbers[1]``."""
         try:
             if self.context.engine != LOCAL:
                 _begin(self.context.root, self.context.folder, self.context.release)
@@ -68,22 +68,22 @@ class _NumberedStep(beam.DoFn, ABC):
 
     @abstractmethod
     def make_or_find(self, number: int) -> None:
-        """Process a number, unless its outcome is in the store.
+        """Process one batch or shard, unless its result is in the store.
 
         Raises:
-            EngineError: this worker has a different release of Podline, or its clock is wrong.
+            EngineError: this worker has another release of Podline, or a wrong clock.
             StoreError: the store cannot be read or written.
         """
 
 
 class DecodeBatches(_NumberedStep):
-    """Decodes batches of images; publishes the pixels of each, and then the facts about its images.
+    """Decodes batches of images; publishes the pixels of each batch, then the facts about its images.
 
     Args:
         context: see :class:`JobContext`.
         folder: the batches' folder in the store.
-        form: the form to which images are converted.
-        factor: the factor for all limits, from the setting ``parse_limits``.
+        form: size and format to which images are converted.
+        factor: the factor for all parsing limits, from the setting ``parse_limits``.
     """
 
     def __init__(self, context: JobContext, folder: str, form: FittedPictures, factor: float) -> None:
@@ -92,16 +92,16 @@ class DecodeBatches(_NumberedStep):
         self._decoder: Decoder | None = None
 
     def setup(self) -> None:
-        """Create the decoder, whose processes all batches of this worker share."""
+        """Create the decoder, whose processes serve all batches of this worker."""
         self._decoder = Decoder(self.form)
 
     def teardown(self) -> None:
-        """End the processes that decode images."""
+        """End the decoder's processes."""
         if self._decoder:
             self._decoder.close()
 
     def make_or_find(self, number: int) -> None:
-        """Decode a batch; see :meth:`_NumberedStep.make_or_find`."""
+        """Decode a batch unless its facts exist; see :meth:`_NumberedStep.make_or_find`."""
         store, name = open_store(self.context.root), functools.partial(batch_name, self.folder, number)
         if store.exists(name(LOOKS)):
             return
@@ -125,15 +125,15 @@ class DecodeBatches(_NumberedStep):
 
 
 class WriteShards(_NumberedStep):
-    """Writes shards, and a record after each; a shard without a record is written again.
+    """Writes shards, each followed by its record; a shard without a record is written again.
 
     Args:
         context: see :class:`JobContext`; its folder has the plan's tables.
         folder: the data set's folder in the store.
-        source: the source of the records; only what a worker needs of it is sent.
-        plans: the shards.
-        filler: creates the records.
-        writer: the owner of the folder's lease, for whom the shards are written.
+        source: the source of the records; only its layout, kind and number of classes are sent to workers.
+        plans: the planned shards.
+        filler: fills records from the plan's tables.
+        writer: the owner of the folder's lease, on whose behalf the shards are written.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class WriteShards(_NumberedStep):
         self.layout, self.kind, self.classes = stored_layout(source.features), source.kind, len(source.class_names)
 
     def make_or_find(self, number: int) -> None:
-        """Write a shard; see :meth:`_NumberedStep.make_or_find`.
+        """Write a shard unless its files and record are intact; see :meth:`_NumberedStep.make_or_find`.
 
         Raises:
             SourceError: a raw file cannot be read.
@@ -159,7 +159,7 @@ class WriteShards(_NumberedStep):
         with store.workspace("shard") as workspace:
             census = functools.partial(facts_named(self.kind).targets.census, classes=self.classes)
             written = write_shard(workspace / plan.file, plan, self.layout, census, fill)
-            # All shards are flushed together before the manifest is published; flushing each took 20 % of the time.
+            # All shards are flushed together before the manifest is published; one by one this took 20 % of the time.
             for file in written.info.files:
                 store.publish_file(workspace / file.file, f"{self.folder}/{file.file}", replace=True, flush=False)
         store.publish_json(record, written.model_dump(mode="json"), replace=True, flush=False)
@@ -167,22 +167,24 @@ class WriteShards(_NumberedStep):
 
 @functools.lru_cache(maxsize=1)
 def _begin(root: str, folder: str, release: str) -> None:
-    """Register this process in the job's folder, once, and compare its clock with the store's clock.
+    """Register this process in the job's folder, once; refuse another release of Podline, or a wrong clock.
 
-    A different release may write different bytes, and credentials are refused if the clock is wrong.
+    Another release may write other bytes, and a wrong clock makes Google refuse the credentials.
     """
     if release != __version__:
-        raise EngineError(f"Podline {__version__} here, but {release} where the job was started; install that one")
+        raise EngineError(
+            f"this worker has Podline {__version__}, but the job was started by {release}; install {release} here"
+        )
     store, name = open_store(root), f"{folder}/{WORKERS}/{socket.gethostname()}~{os.getpid()}"
     store.publish_bytes(name, b"", replace=True)
     found = store.find(name)
     off = time.time() - found.published if found else 0.0
     if abs(off) > _CLOCK_SECONDS:
-        raise EngineError(f"the clock here is {off:+,.0f} s off the store's; set it, or use NTP")
+        raise EngineError(f"this worker's clock is {off:+,.0f} s off the store's clock; set it, or use NTP")
 
 
 def _is_there(store: Store, folder: str, record: str) -> bool:
-    """Return whether an earlier run wrote a shard, and its checksums still match."""
+    """Return whether a shard's record exists, and its files have the recorded checksums."""
     if not store.exists(record):
         return False
     try:

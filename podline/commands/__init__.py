@@ -1,1 +1,1 @@
-"""The commands, imported when they are called, and the templates of a new project. Each calls the library."""
+"""One module per command, imported when the command is called, and the templates of ``podline init``."""

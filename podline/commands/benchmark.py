@@ -1,4 +1,4 @@
-"""``podline benchmark``: compares Podline with a plain implementation on this machine; needs a checkout."""
+"""``podline benchmark``: compares the speed of Podline and of plain code on this machine; needs a checkout."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ _STAGE = "benchmark"
 @click.command(_STAGE, cls=pages.Command)
 @click.argument("names", nargs=-1, metavar="[NAMES]...")
 @click.option(
-    "--examples", type=Whole(1), help="Images of the whole conversion job.  [default: 500,000, about 5 GB of disk]"
+    "--examples", type=Whole(1), help="Number of images for convert-job.  [default: 500,000, about 5 GB of disk]"
 )
 @click.option(
-    "--work", type=click.Path(path_type=Path), help="Where temporary files go.  [default: the system's folder]"
+    "--work", type=click.Path(path_type=Path), help="The folder for temporary files.  [default: the system's]"
 )
-@click.option("--quick", is_flag=True, help="Use tiny sizes to test the benchmark; the figures mean nothing.")
+@click.option("--quick", is_flag=True, help="Use tiny sizes to test the benchmarks; the figures mean nothing.")
 @json_option
 def benchmark(names: tuple[str, ...], examples: int | None, work: Path | None, quick: bool, as_json: bool) -> None:
-    """Compare Podline with a plain implementation, alternating in one run; a ratio above 1 means Podline is better.
+    """Compare the speed of Podline and of plain code on this machine; a ratio above 1 means that Podline is better.
 
       podline benchmark
       podline benchmark shuffled-batches train-step
       podline benchmark convert-job --examples 50000 --json
 
-    Without names it runs write-shard, convert-job, convert-coco, convert-folders, pose-input, shuffled-batches,
-    plans, train-step and first-step. Two more run by name: readers, which installs grain and WebDataset into an
-    environment of its own, and channels-first, which needs a GPU.
+    The two are measured in turn. Without NAMES the command runs write-shard, convert-job, convert-coco,
+    convert-folders, pose-input, shuffled-batches, plans, train-step and first-step. Two benchmarks run only if named:
+    readers, which installs grain and WebDataset into a separate environment, and channels-first, which needs a GPU.
     """
     running = _running()
     _show(lambda listener: running.run(names or None, listener, examples=examples, quick=quick, work=work), as_json)
 
 
 def _running() -> Any:
-    """Return ``benchmarks.running``, which is not in the package.
+    """Import ``benchmarks.running`` from the checkout.
 
     Raises:
-        SettingsError: this is not a checkout.
+        SettingsError: Podline is not installed from a checkout.
     """
     checkout = Path(podline.__file__).resolve().parents[1]
     if not (checkout / "benchmarks" / "running.py").is_file():
         raise SettingsError(
-            f"{checkout / 'benchmarks'} does not exist: the benchmarks are in Podline's "
-            "repository and not in the installed package; `podline tune input` measures your own input"
+            f"{checkout / 'benchmarks'} does not exist, because the benchmarks are only in a checkout of Podline's "
+            "repository; run the command there, or measure your own input with `podline tune input`"
         )
     if str(checkout) not in sys.path:
         sys.path.append(str(checkout))

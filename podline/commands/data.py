@@ -1,4 +1,4 @@
-"""``podline data``: shows data sets, checks the user's sources, and fetches or draws raw data."""
+"""``podline data``: shows data sets, checks the user's sources, and downloads or generates raw data."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from podline.stages.tools import ShowSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 
-# By name: this command decodes images, the others here do not.
+# A name, imported when needed: only this command decodes images.
 _CHECK = "podline.data.check:check"
 
 
@@ -102,7 +102,7 @@ def _list(name: str | None, as_json: bool, **options: Any) -> None:
 
 
 def _manifest(store: Store, dataset: Dataset, damaged: list[ArtifactError]) -> Manifest | None:
-    """Return the manifest of a data set; None if it is damaged, with its error in the list."""
+    """Return the manifest of a data set; if it is damaged, append the error to ``damaged`` and return None."""
     try:
         return manifest_of(store, dataset)
     except ArtifactError as error:
@@ -111,21 +111,21 @@ def _manifest(store: Store, dataset: Dataset, damaged: list[ArtifactError]) -> M
 
 
 def _versions(known: Sequence[Version], there: Mapping[str, Manifest | None]) -> list[str]:
-    """Return a line for each version: its records, its changes, and the live share of its shards' records."""
+    """Return a line for each version: number, fingerprint, records, share of dead records, changes."""
     lines = []
     for version in known:
         manifest = there.get(version.fingerprint)
         lost = "is damaged" if version.fingerprint in there else "was deleted"
         changes = {name: getattr(version, name) for name in CHANGES}
-        said = ", ".join(f"{number(count)} {what}" for what, count in changes.items() if count) or "the same records"
+        text = ", ".join(f"{number(count)} {what}" for what, count in changes.items() if count) or "the same records"
         has = f"{_words(_splits(manifest))}, {share_of_dead(manifest):.1%} dead" if manifest else lost
-        lines.append(f"@{version.number:<4} {version.fingerprint}  {has:44} {said}")
+        lines.append(f"@{version.number:<4} {version.fingerprint}  {has:44} {text}")
     return lines
 
 
 def _table(store: Store, found: Sequence[tuple[Dataset, Manifest]], name: str = "") -> list[str]:
     if not found:
-        return [f"{store.uri} has no data sets{name and f' {name}'}; make one with `podline convert` or `podline run`"]
+        return [f"{store.uri} has no data set{name and f' {name}'}; make one with `podline convert` or `podline run`"]
     widest = max(len(dataset.name) for dataset, _ in found)
     return [
         f"{dataset.name:{widest}} {dataset.fingerprint}  {_words(_splits(manifest)):32} "
@@ -162,17 +162,17 @@ def _words(splits: dict[str, int]) -> str:
     type=Number(0, 1),
     default=0.3,
     show_default=True,
-    help="Rewrite a version with many shards, or with at least this share of dead records in them.",
+    help="Rewrite a version with at least this share of dead records, or with too many shards.",
 )
 @store_options
 @json_option
 def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: bool, **options: Any) -> None:
-    """Rewrite a version of your own images into few shards without dead records.
+    """Rewrite a version of your own images into few shards, without dead records.
 
       podline data compact images --root podline-root
       podline data compact images@7 --dead-share 0
 
-    Next: `podline store prune`.
+    A record is dead if it is in a shard but no longer part of the data set. Next: `podline store prune`.
     """
     store = existing_store(options)
     with display.shown() as listener, report_work("compact", listener) as reporter:
@@ -181,7 +181,7 @@ def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: boo
         version = compact(store, manifest, dead_share, reporter)
     if version is None:
         found = share_of_dead(manifest)
-        line = f"nothing to do: {found:.1%} of the records in its shards are dead vs {dead_share:.1%} at least"
+        line = f"nothing to do: {found:.1%} of the records in the shards are dead, less than {dead_share:.1%}"
         answer({"version": None, "dead_share": found}, lambda: [line], as_json=as_json)
         return
     answer(version, lambda: [f"{dataset.name}@{version.number} {version.fingerprint}"], as_json=as_json)
@@ -190,15 +190,15 @@ def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: boo
 @data.command("show")
 @dataset_argument
 @fingerprint_option
-@click.option("--verify", is_flag=True, help="Read and check every byte, even if it was checked before.")
+@click.option("--verify", is_flag=True, help="Read every file and check its checksum, even if it was checked before.")
 @deep_option
 @click.option(
     "--sheet",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="For two versions: the PNG file for added, removed and relabelled images.",
+    help="For two versions: write a PNG file with added, removed and relabelled images.",
 )
-@click.option("--record", help="Only find a record, as train[3] or by its name in the source, as cat/1.jpg.")
+@click.option("--record", help="Only show this record: train[3], or its name in the source, such as cat/1.jpg.")
 @store_options
 @json_option
 def _show(
@@ -211,7 +211,7 @@ def _show(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Show a data set: splits, classes, fields, sources, records left out, and whether it is the published one.
+    """Show a data set: splits, classes, fields, source files, omitted records, and whether it is the published one.
 
       podline data show cifar10 --root podline-root
       podline data show cifar10 --verify --deep
@@ -219,22 +219,22 @@ def _show(
       podline data show images --record cat/1.jpg
 
     NAME is a data set or a recipe: coco_pose means the newest data set coco of `podline convert coco_pose`.
-    --json prints the manifest. --verify lists each problem with its shard and record, and then exits with code 4.
-    @2..3 shows the changes between two versions of your own images, and whether new images are similar to old ones.
+    --json prints the manifest. --verify lists each problem with its shard and record; problems give exit code 4.
+    @2..3 shows the changes between two versions of your own images, and whether new images resemble old ones.
     """
     if deep and not verify:
-        raise SettingsError("--deep goes with --verify")
+        raise SettingsError("got --deep without --verify, expected both; add --verify")
     settings = load_settings(options)
     store = existing_store({"root": settings.root})
     first, two, last = (fingerprint or "").partition("..")
     if two:
         if verify:
-            raise SettingsError("got --verify and two versions, expected one; give NAME@3")
+            raise SettingsError("got --verify with two versions, expected one version; give NAME@3")
         ends = (first, f"@{last}" if first.startswith("@") else last)
         _changes(store, dataset_named(name), ends, sheet, settings, as_json=as_json)
         return
     if sheet:
-        raise SettingsError("got --sheet and one version, expected two; give NAME@2..3")
+        raise SettingsError("got --sheet with one version, expected two versions; give NAME@2..3")
     with display.shown() as listener:
         dataset = choose_dataset(store, dataset_named(name), fingerprint, Reporter("data", listener))
         verified = _verified(store, dataset, listener, deep=deep) if verify else None
@@ -253,7 +253,7 @@ def _changes(
 ) -> None:
     with display.shown() as listener:
         reporter = Reporter(DATA_CHANGES.name, listener)
-        before, after = (choose_dataset(store, name, one, reporter) for one in ends)
+        before, after = (choose_dataset(store, name, each, reporter) for each in ends)
         out = absolute(str(sheet)) if sheet else ""
         spec = DataChangesSpec(
             root=store.uri, dataset=name, before=before.fingerprint, after=after.fingerprint, out=out
@@ -291,12 +291,12 @@ def _described(store: Store, dataset: Dataset, manifest: Manifest) -> list[str]:
         ),
         *(f"source {file.name}: {size(file.bytes)}, sha256 {file.sha256[:12]}…" for file in manifest.source),
         *(f"counted {rule}: {number(times)}" for rule, times in manifest.counted.items()),
-        *(f"left out {left.split} {left.record}: {left.reason}" for left in manifest.quarantined[:10]),
+        *(f"omitted {left.split} {left.record}: {left.reason}" for left in manifest.quarantined[:10]),
     ]
 
 
 def _class_table(manifest: Manifest) -> list[str]:
-    """Return lines with the records of each class, and a blank line; empty for a kind without classes."""
+    """Return a table with the number of records of each class, and a blank line; empty for a kind without classes."""
     if not manifest.class_names:
         return []
     head = f"{'class':14}" + "".join(f"{split.name:>10}" for split in manifest.splits)
@@ -310,12 +310,12 @@ def _channels(values: tuple[float, ...]) -> str:
 
 @data.command("check")
 @click.argument("source", metavar="SOURCE")
-@click.option("--sheet", type=click.Path(path_type=Path), metavar="FILE", help="The PNG file for examples.")
+@click.option("--sheet", type=click.Path(path_type=Path), metavar="FILE", help="Write a PNG file with examples.")
 @click.option(
     "--near-duplicates",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The PNG file for test images beside near-duplicate training images.",
+    help="Write a PNG file with test images and their near-duplicates in the training split.",
 )
 @command_line(DataGroup, "name", "layout", "allow_left_out")
 @assignments_option
@@ -332,17 +332,17 @@ def _check(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Preview `podline convert images`: layout, classes, sizes, splits, images left out.
+    """Preview `podline convert images`: layout, classes, sizes, splits, omitted images.
 
       podline data check photos --sheet examples.png --near-duplicates pairs.png
       podline data check photos/labels.csv --set conversion.label_column=species
       podline data check mice
 
-    The last example is a source of keypoints; the output lists its joints, its splits and the reasons for exclusions.
+    The last example is a source of keypoints; the output lists joints, splits and the reasons for omissions.
 
     The command decodes every image into the store's cache, so a later conversion with the same settings decodes none.
-    It writes nothing else. Reviews and forgotten images of the data set count. Where a run would end with an error, so
-    does the check.
+    It writes nothing else. It applies the data set's reviews and forgotten images, as a conversion does. It ends with
+    an error where a run would.
 
     Next: `podline run images --source SOURCE`.
     """
@@ -369,14 +369,16 @@ def _check(
 @stage_command(
     "preview",
     recipe_argument,
-    click.option("--run", help="A finished run of the recipe: also show its predictions and its mistakes."),
+    click.option("--run", help="A finished run of the recipe, to show its predictions and mistakes too."),
     click.option(
-        "--out", type=click.Path(path_type=Path), help="The PNG file to write.  [default: sheets/… in the store]"
+        "--out",
+        type=click.Path(path_type=Path),
+        help="The PNG file to write.  [default: sheets/NAME.png in the store's folder]",
     ),
     click.option(
-        "--pictures", type=Whole(1, 20), default=8, show_default=True, help="The number of examples side by side."
+        "--pictures", type=Whole(1, 20), default=8, show_default=True, help="The number of examples (columns)."
     ),
-    click.option("--draws", type=Whole(1, 20), default=4, show_default=True, help="The number of epochs with draws."),
+    click.option("--draws", type=Whole(1, 20), default=4, show_default=True, help="The number of epochs (rows)."),
     command_line(TrainingGroup, "batch_size", "seed", "assignments"),
     fingerprint_option,
     group=data,
@@ -390,10 +392,10 @@ def _preview(
     fingerprint: str | None,
     **options: Any,
 ) -> ShowSpec:
-    """Draw examples as the model receives them, before and after augmentation.
+    """Write a picture of training examples before and after augmentation.
 
-    Each column is an example of the first batch; below it are its augmented images in the first epochs. --run adds the
-    run's answers to test examples, right or wrong, and its most confident mistakes.
+    Each column shows an example of the first batch, and below it the augmented image of each of the first epochs. --run
+    adds the run's predictions for test examples, and its most confident mistakes.
 
       podline data preview cifar10 --root podline-root
       podline data preview cifar10 --set augmentation.cutout=16 --out cutout.png
@@ -422,13 +424,14 @@ def _preview(
 @data.command("download")
 @click.argument("name", metavar="NAME")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--base-url", help="The address of a mirror, instead of the publisher's.")
+@click.option("--base-url", help="The URL of a mirror, instead of the publisher's.")
 @json_option
 def _download(name: str, folder: Path, base_url: str | None, as_json: bool) -> None:
-    """Download the official archive of cifar10, cifar100 or mnist: resume, verify md5.
+    """Download the official files of cifar10, cifar100 or mnist, and verify their md5.
 
       podline data download cifar10 cifar-10
 
+    An interrupted download resumes.
     Next: `podline run cifar10 --source cifar-10 --root podline-root`.
     """
     with display.shown() as listener, report_work("download", listener) as reporter:
@@ -442,27 +445,29 @@ def _download(name: str, folder: Path, base_url: str | None, as_json: bool) -> N
     "--dataset",
     default="sample",
     show_default=True,
-    help="Shapes in CIFAR-10's layout, or stick people in COCO's (coco_sample).",
+    help="sample: shapes in CIFAR-10's layout; coco_sample: stick people in COCO's layout.",
 )
-@click.option("--train", type=Whole(1, 10_000_000), help="Training images.  [default: 5000 shapes, 600 of people]")
-@click.option("--test", type=Whole(1, 10_000_000), help="Test images.  [default: 1000 shapes, 100 of people]")
-@click.option("--seed", type=Whole(0, 2**32 - 1), default=0, show_default=True, help="The seed of the drawings.")
+@click.option(
+    "--train", type=Whole(1, 10_000_000), help="Number of training images.  [default: 5000 shapes, 600 of people]"
+)
+@click.option("--test", type=Whole(1, 10_000_000), help="Number of test images.  [default: 1000 shapes, 100 of people]")
+@click.option("--seed", type=Whole(0, 2**32 - 1), default=0, show_default=True, help="The seed of the generator.")
 def _draw(folder: Path, dataset: str, train: int | None, test: int | None, seed: int) -> None:
-    """Draw a small data set, without a network.
+    """Generate a small synthetic data set, without a download.
 
-    The images are ten classes of shapes and textures in CIFAR-10's exact layout, or stick people in COCO's, with crowds
-    and the defects of real data: a truncated file, a missing one, an annotation without an image.
+    The images are ten classes of shapes and textures in CIFAR-10's exact layout, or stick people in COCO's. The people
+    come with crowds and the defects of real data: a truncated file, a missing file, an annotation without an image.
 
       podline data draw drawn
       podline data draw people --dataset coco_sample
 
     Next: `podline run sample --source drawn`, or `podline convert coco_sample --source people`. Without --source,
-    `podline run sample` draws its own sample.
+    `podline run sample` generates the data set itself.
     """
     found = recipe_datasets.find(dataset)
     if not found.draw:
         there = ", ".join(name for name in recipe_datasets.names() if recipe_datasets.find(name).draw)
-        raise SettingsError(f"{dataset} cannot be drawn, only {there}")
+        raise SettingsError(f"got --dataset {dataset}, expected a synthetic data set: {there}")
     counts = {name: count for name, count in (("train", train), ("test", test)) if count is not None}
     say([str(found.code(found.draw)(folder, **counts, seed=seed))])
 

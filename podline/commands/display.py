@@ -1,7 +1,7 @@
 """Shows the progress of stages on standard error: bars on a terminal, lines in a log file.
 
-On a terminal a stage is a bar that becomes a line with its duration. Elsewhere it is a few plain lines, about one per
-tenth of the work, at intervals between a few seconds and a minute.
+On a terminal each stage has a progress bar, which becomes a line with the duration. Elsewhere a stage writes a few
+plain lines, about one per tenth of the work, at least 5 and at most 60 seconds apart.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _LINE_SECONDS = (5.0, 60.0)
 
 @contextlib.contextmanager
 def shown() -> Iterator[Listener]:
-    """Yield a listener that shows events on standard error, in the right form for a terminal or a file."""
+    """Yield a listener that shows events on standard error: as bars on a terminal, else as lines."""
     console = Console(stderr=True, highlight=False)
-    # A notebook counts as a terminal, but would keep each state of a bar.
+    # Rich takes a notebook for a terminal, but a notebook would keep each state of a bar.
     if console.is_terminal and not console.is_jupyter:
         with _Bars(console) as bars:
             yield bars.listen
@@ -44,7 +44,7 @@ def outcome(result: Mapping[str, Any], seconds: float) -> str:
 
     Args:
         result: the stage's result as JSON.
-        seconds: its duration in this run, including the search for an earlier result.
+        seconds: the stage's duration in this run, including the search for an earlier result.
     """
     if not result.get("reused"):
         return duration(seconds)
@@ -66,7 +66,7 @@ class Lines:
         self._last = (0.0, 0.0)
 
     def listen(self, event: Event) -> None:
-        """Write an event, unless it is too soon after the last one."""
+        """Write an event as a line, unless it is a progress event too soon after the last one."""
         stage = event["stage"]
         if event["event"] == "start" and stage not in self._started:
             self._started[stage] = self._clock()
@@ -146,7 +146,7 @@ class _Bars:
             self._line("✗", stage, _failure(event), "red")
 
     def _removed(self, stage: str) -> float:
-        """Remove a stage's bar, and return the time of its start."""
+        """Remove a stage's bar; return the time at which the stage started."""
         bar, started, _ = self._bars.pop(stage)
         self._progress.remove_task(bar)
         return started

@@ -1,4 +1,4 @@
-"""``podline engine check``: runs a tiny conversion on an engine, and reports an error in one line."""
+"""``podline engine check``: tests an engine with a tiny conversion, and reports an error in one line."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 
-_TRAIN, _TEST = 2000, 200  # number of drawn images: enough for several shards
+_TRAIN, _TEST = 2000, 200  # number of synthetic images: enough for several shards
 
 
 @click.group("engine", cls=pages.Group)
 def engine_group() -> None:
-    """Check engines that run conversions elsewhere; docs/how-to/engines.md describes their set-up."""
+    """Check engines, which run conversions on other machines; see docs/how-to/engines.md."""
 
 
 @engine_group.command("check", cls=pages.Command)
@@ -43,21 +43,21 @@ def engine_group() -> None:
 )
 @store_options
 def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: Any) -> None:
-    """Convert a few drawn images on an engine, as a test.
+    """Convert a few synthetic images on an engine, as a test.
 
-    Each line is a successful check. The first failure ends it with an error, for example: workers without Podline or
-    with another release, no access to the bucket, a wrong clock, a refused account, no answer.
+    Each line reports a successful check. The first failure ends the command with an error, for example: workers without
+    Podline or with another release, no access to the bucket, a wrong clock, a refused account, no answer.
 
       podline engine check dask:scheduler:8786 --root gs://bucket/podline
       podline engine check prism
 
-    Next: the same engine for `podline convert` or `podline run`.
+    Next: give the same engine to `podline convert` or `podline run` with --engine.
     """
     settings = load_settings(given)
     store = open_store(settings.root)
     store.now()
-    say([f"store    {store.uri}: can be written from here"])
-    heard: list[Event] = []
+    say([f"store    {store.uri}: this machine can write to it"])
+    events: list[Event] = []
     with _temporary_store(store) as (folder, source):
         spec = ConvertSpec(
             root=folder,
@@ -68,22 +68,22 @@ def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: A
             beam_options=beam_options,
         )
         try:
-            result = perform(spec, heard.append, settings.model_copy(update={"silence": seconds}))
+            result = perform(spec, events.append, settings.model_copy(update={"silence": seconds}))
         except HangError as error:
             raise EngineError(
-                f"engine {engine}: no worker reported within {seconds:g} s; check that workers run, that their "
-                "Python has Beam and Podline, and their logs"
+                f"engine {engine}: no worker reported within {seconds:g} s; check that workers run, that Beam and "
+                "Podline are installed for their Python, and what their logs say"
             ) from error
-    figures = [event["metrics"] for event in heard if event["event"] == "progress"]
+    figures = [event["metrics"] for event in events if event["event"] == "progress"]
     workers = [each["workers"] for each in figures if "workers" in each]
     count, seconds = int(workers[-1]) if workers else 1, result.seconds
-    say([f"workers  {count}: the same release of Podline, access to the store, correct clocks"])
+    say([f"workers  {count}: with the same release of Podline, access to the store, correct clocks"])
     say([f"engine   {engine}: {result.written:,} records in {result.shards_written} shards in {seconds:.1f} s"])
 
 
 @contextmanager
 def _temporary_store(store: Store) -> Iterator[tuple[str, str]]:
-    """Yield the root of a temporary store inside a store, and a drawn data set."""
+    """Yield the URI of a temporary store and the path of a generated source; delete the store after the body."""
     name = f"jobs/check-{uuid.uuid4().hex}"
     sample = datasets.find("sample")
     with store.workspace("check") as work:

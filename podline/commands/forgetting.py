@@ -1,4 +1,4 @@
-"""``podline data forget``: removes an image from a data set, and proves that the store does not contain it."""
+"""``podline data forget``: removes an image from a data set, and checks that the store no longer contains it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from podline.commands.options import answer, dataset_named, existing_store, json
 from podline.ledger.inventory.forgetting import forget as forget_image
 from podline.ledger.inventory.forgetting import image_of
 
-# By name: this command decodes the image, the others of `podline data` do not.
+# A name, imported when needed: this command decodes the image, the other commands of `podline data` do not.
 _SEARCH = "podline.ledger.inventory.traces:search"
 
 
 @click.command("forget", cls=pages.Command)
 @click.argument("name", metavar="NAME")
-@click.option("--key", help="The image: its path in the source, its identity, or the path of its file on this machine.")
+@click.option("--key", help="The image: its path in the source, its identity, or a copy of the file on this machine.")
 @click.option("--reason", help="The reason; conversions and manifests record it.")
 @click.option(
     "--prove",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Only search every object of the store for the image in this file.",
+    help="Only search all files of the store for the image in this file.",
 )
-@click.option("--dry-run", is_flag=True, help="Change nothing; list files to delete, and affected runs and champions.")
+@click.option(
+    "--dry-run", is_flag=True, help="Delete nothing; list the files to delete, and the affected runs and champions."
+)
 @store_options
 @json_option
 def forget(
@@ -43,21 +45,21 @@ def forget(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Forget an image of your own: no later conversion reads it, and no shard, cache or page keeps it.
+    """Forget one of your own images: delete it from shards, caches and pages, and omit it from later conversions.
 
       podline data forget images.flowers --key cat/1.jpg --reason "asked by its owner" --root podline-root
       podline data forget images.flowers --prove 1.jpg
 
-    The command converts the newest version again without the image. It deletes the versions that contain it, this
-    machine's cached sources, reports of the data set's runs, and sheets. It keeps models, and lists those that may have
-    learned from it. After an interruption, the same command continues. Delete the outputs of `data review`, `--sheet`
-    and `models predict` elsewhere yourself. --prove exits with code 4 if it finds the image.
+    The command converts the newest version again without the image. It deletes the versions with the image, this
+    machine's cached sources, reports of the data set's runs, and sheets. It keeps models, and lists models that may
+    have learned from the image. After an interruption, the same command continues. Delete the outputs of `data review`,
+    `--sheet` and `models predict` outside the store yourself. --prove exits with code 4 if it finds the image.
     """
     store, dataset = existing_store(options, deletes=True), dataset_named(name)
     if prove is None and not (key and (reason or dry_run)):
-        raise SettingsError("got no --key with a --reason and no --prove, expected either; see --help")
+        raise SettingsError("got neither --key nor --prove; give --key with --reason or --dry-run, or --prove")
     if prove and (key or reason or dry_run):
-        raise SettingsError("got --prove beside other options, expected it alone; prove after forgetting")
+        raise SettingsError("got --prove with --key, --reason or --dry-run, expected --prove alone; forget first")
     with display.shown() as listener, report_work("forget", listener) as reporter:
         traces: Any = entry_points.load(_SEARCH)(store, dataset, prove, reporter) if prove else None
         result = None
@@ -67,8 +69,10 @@ def forget(
     if result is not None:
         answer(result, result.lines, as_json=as_json)
         return
-    searched = f"{plural(traces.objects, 'object')} searched, {size(traces.bytes)}"
-    lines = [*traces.found, f"{searched}: {plural(len(traces.found), 'trace')} of {prove}"]
+    searched = f"searched {plural(traces.objects, 'object')}, {size(traces.bytes)}"
+    lines = [*traces.found, f"{searched}: {plural(len(traces.found), 'copy', 'copies')} of {prove}"]
     answer(traces._asdict(), lambda: lines, as_json=as_json)
     if traces.found:
-        raise ArtifactError(f"{store.uri} holds {prove}, expected no trace: {traces.found[0]}; forget it with --key")
+        raise ArtifactError(
+            f"{store.uri} still contains {prove}, for example {traces.found[0]}; forget the image with --key"
+        )

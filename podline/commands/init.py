@@ -1,4 +1,4 @@
-"""``podline init``: writes a new project with a recipe and a model of the user's own."""
+"""``podline init``: writes a new project, a package with a recipe and a model."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 def init(folder: Path) -> None:
     """Write a project: recipe, model in plain Keras, prefect.yaml, test, README, Makefile.
 
-    DIR is created; its name becomes the name of the recipe and the model. A folder with files is refused, and so is
-    the name of anything that is installed. The project is a package; `make` installs it beside Podline, so that
-    commands and forms know its names.
+    DIR is created; its name becomes the name of the recipe and of the model. The command refuses a folder with files,
+    and the name of an installed package, recipe or model. The project is a Python package; `make` installs it, so that
+    Podline's commands and forms offer its recipe and model.
 
       podline init my_project
       cd my_project && make run
 
-    Next: the README in it.
+    Next: read the README in DIR.
     """
     name = folder.absolute().name
     package = name.replace("-", "_")
@@ -74,37 +74,38 @@ def _write(template: str, text: str, folder: Path, values: dict[str, str]) -> st
 def _require_name(name: str, package: str, folder: Path) -> None:
     if not _NAME.fullmatch(name) or package in {"podline", *keyword.kwlist, *sys.stdlib_module_names}:
         raise SettingsError(
-            f"got the name {name!r}, expected small letters, digits, - and _, a letter first, and no keyword or "
-            "module of Python; it becomes the name of a recipe and a module"
+            f"got the folder name {name!r}, expected small letters, digits, - and _, with a letter first, and not a "
+            "keyword or standard module of Python, because it becomes the name of a module"
         )
     if (owner := _owner(package, folder)) is None:  # the project is installed from this folder
         return
     recipes, models = registry.names(), MODELS.names()
     if name in recipes or name in models:
-        owner = f"there is a {'recipe' if name in recipes else 'model'} {name!r} already"
+        owner = f"a {'recipe' if name in recipes else 'model'} {name!r} exists already"
     if owner:
         raise SettingsError(f"{owner}; give the folder another name")
 
 
 def _owner(package: str, folder: Path) -> str | None:
-    """Return what has the package's name here: empty without one, None if it is a project from the same folder.
+    """Describe the installed package or module with this name.
 
-    Installing a second distribution of a name removes the first. Nothing is imported.
+    Empty if there is none; None if it is this project, installed from the same folder. Installing a second package with
+    the same name would remove the first. Nothing is imported.
     """
     with suppress(PackageNotFoundError):
         found = distribution(package)  # compares normalised names
         if _origin(found.read_text("direct_url.json")) == folder.resolve():
             return None
-        return f"the package {found.name} {found.version} is installed here"
+        return f"a package {found.name} {found.version} is already installed"
     spec = importlib.util.find_spec(package)
     places = list(spec.submodule_search_locations or [spec.origin or ""]) if spec else []
-    # A namespace package may be the new folder itself, seen from the working folder.
+    # The new folder itself counts as a namespace package if it is in the working folder.
     other = [place for place in places if Path(place).absolute() != folder.absolute()]
-    return f"Python has a module {package!r} here ({other[0] or 'built in'})" if other else ""
+    return f"a Python module {package!r} exists already ({other[0] or 'built in'})" if other else ""
 
 
 def _origin(direct_url: str | None) -> Path | None:
-    """Return the folder that a distribution was installed from, or None; see PEP 610."""
+    """Return the folder from which a package was installed, or None; see PEP 610."""
     url = urlsplit(json.loads(direct_url)["url"]) if direct_url else None
     return Path(unquote(url.path)).resolve() if url and url.scheme == "file" else None
 

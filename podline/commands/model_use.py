@@ -1,4 +1,4 @@
-"""``podline models predict``, ``serve`` and ``export``: use the model of a champion or of any finished run."""
+"""``podline models predict``, ``serve`` and ``export``: use a champion's model, or the model of any finished run."""
 
 from __future__ import annotations
 
@@ -54,18 +54,20 @@ _ENDINGS: dict[ExportFormat, str] = {
     "predict",
     run_argument,
     click.argument("paths", metavar="PATH...", nargs=-1, required=True),
-    click.option("--champion", is_flag=True, help="RUN is the name of a recipe, whose champion predicts."),
-    table_option("--table", "Write a row for each picture to FILE.csv or FILE.parquet, in place of --out."),
+    click.option("--champion", is_flag=True, help="RUN is the name of a recipe; use the recipe's champion."),
+    table_option("--table", "Write a row for each picture to FILE.csv or FILE.parquet, instead of files to --out."),
     click.option(
-        "--top", type=Whole(1), default=5, show_default=True, help="The number of classes in a row of the table."
+        "--top", type=Whole(1), default=5, show_default=True, help="The number of classes in each row of the table."
     ),
     click.option(
-        "--out", type=click.Path(path_type=Path), help="A folder.  [default: predictions/RUN in the store's folder]"
+        "--out",
+        type=click.Path(path_type=Path),
+        help="The folder to write to.  [default: predictions/RUN in the store's folder]",
     ),
     click.option(
         "--threshold",
         type=Number(0, 1),
-        help="The lowest score of a prediction.  [default: chosen on training images by the run's evaluation]",
+        help="The lowest score of a prediction.  [default: chosen by the run's evaluation on training images]",
     ),
 )
 def predict(
@@ -78,21 +80,22 @@ def predict(
     out: Path | None,
     threshold: float | None,
 ) -> PredictSpec:
-    """Predict with a finished run's model for pictures, folders, or sources in any layout.
+    """Predict for pictures, folders, or sources in any layout, with a finished run's model.
 
-    A pose network draws its people on each picture, left in blue, right in orange, and writes predictions.json with
-    COCO results in the picture's own pixels. A classifier lists each picture's classes with their probabilities.
+    For a pose network, the command draws the people on each picture (left joints blue, right joints orange) and writes
+    predictions.json: COCO results in pixels of the picture. For a classifier, it lists the most probable classes of
+    each picture.
 
       podline models predict coco_pose-0123456789ab street.jpg beach.png --root podline-root
       podline models predict cifar10-0123456789ab cat.jpg --json
       podline models predict --champion cifar10 photos/ --table answers.parquet
 
-    A table keeps the source's order, and has the reason for each picture that is left out. With labels in the source,
-    the accuracy is shown too. `podline runs list` shows the runs. See docs/how-to/predict.md.
+    A table keeps the source's order, and gives the reason for each omitted picture. If the source has labels, the
+    command also shows the accuracy. `podline runs list` shows the runs. See docs/how-to/predict.md.
     """
     if table and out:
         raise SettingsError(
-            "got --table and --out, expected one of them: a table takes the place of the folder's files"
+            "got --table and --out, expected one of the two: a table replaces the files in the folder of --out"
         )
     asked = [path for given in paths for path in _expanded(given)]
     store = request.store
@@ -110,10 +113,10 @@ def predict(
 
 
 def _expanded(path: str) -> list[str]:
-    """Return the absolute paths of a file, a folder, or a pattern with wildcards; a bucket's prefix stays as it is.
+    """Return the absolute paths of a file, a folder, or a pattern with wildcards; leave a bucket's prefix unchanged.
 
     Raises:
-        SourceError: it does not exist.
+        SourceError: there is no such file or folder.
     """
     if path.startswith(BUCKET_SCHEME):
         return [path]
@@ -133,7 +136,7 @@ def _champion(store: Store, recipe: str) -> Crowned:
 
 
 def _champion_or_none(store: Store, name: str) -> Crowned | None:
-    """Return the champion of a recipe, or None for the name of a finished run."""
+    """Return the champion of the recipe ``name``; None if ``name`` is a finished run."""
     if not store.exists(f"runs/{name}/spec.json"):
         return _champion(store, name)
     _trained(store, name)
@@ -141,14 +144,14 @@ def _champion_or_none(store: Store, name: str) -> Crowned | None:
 
 
 def _trained(store: Store, run: str) -> str:
-    """Return the name of a finished run.
+    """Return ``run`` after checking that it is a finished run.
 
     Raises:
-        SettingsError: the name is that of a recipe with a champion.
+        SettingsError: ``run`` is a recipe with a champion.
         StoreError: there is no such finished run.
     """
     if run in champions.recipes(store):
-        raise SettingsError(f"{run} is a recipe; give --champion for its champion, or one of its runs")
+        raise SettingsError(f"got the recipe {run}, expected a run; add --champion to use the recipe's champion")
     training = training_of(store, run)
     if not store.exists(completion_name(training.folder, TRAIN.name)):
         raise StoreError(f"{store.uri}: run {run} is not finished; finish it with `podline train {run}`")
@@ -158,19 +161,22 @@ def _trained(store: Store, run: str) -> str:
 @click.command("serve", cls=pages.Command)
 @_model_argument
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="The address to listen at; 0.0.0.0 listens at all addresses."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address on which to listen; 0.0.0.0 means all addresses.",
 )
-@click.option("--port", type=Whole(0, 65535), default=8501, show_default=True, help="The port; 0 chooses a free one.")
+@click.option("--port", type=Whole(0, 65535), default=8501, show_default=True, help="The port; 0 chooses a free port.")
 @store_options
 @json_option
 def serve(name: str, host: str, port: int, as_json: bool, **options: Any) -> None:
-    """Answer `:predict` over HTTP from a recipe's champion, or from any finished run, until SIGTERM.
+    """Serve a recipe's champion, or any finished run, over HTTP (`:predict`), until SIGTERM.
 
       podline models serve sample --root podline-root
       curl http://127.0.0.1:8501/v1/models/sample
 
-    After a promotion or rollback the server changes the model within seconds, without dropping requests. It needs no
-    password, so use another host only in a trusted network. See docs/how-to/serve.md.
+    After a promotion or rollback the server changes the model within seconds, without dropping requests. It asks for no
+    password, so change --host only in a trusted network. See docs/how-to/serve.md.
     """
     store = existing_store(options)
     _champion_or_none(store, name)
@@ -198,20 +204,20 @@ def serve(name: str, host: str, port: int, as_json: bool, **options: Any) -> Non
 @click.option(
     "--examples",
     type=Whole(1),
-    help="The number of test examples that evaluate the exported model.  [default: all]",
+    help="The number of test examples on which the exported model is evaluated.  [default: all]",
 )
 @store_options
 @json_option
 def export(name: str, folder: Path, form: ExportFormat, examples: int | None, as_json: bool, **options: Any) -> None:
-    """Write the model of a champion or of any finished run, for TensorFlow Serving, KServe and others.
+    """Export a champion, or any finished run, for TensorFlow Serving, KServe and others.
 
       podline models export sample models --root podline-root
       podline models export sample-0123456789ab models --format tflite-int8
 
     A champion's SavedModel is FOLDER/RECIPE/NUMBER, with verified checksums; a run's is FOLDER/RUN/1. The folder
-    appears complete, and an existing one stays unchanged. The other formats are files, like FOLDER/RECIPE/NUMBER.onnx,
-    with the model inside and uint8 images as input. They, and a run's SavedModel, are evaluated beside the model on
-    test examples, with the result in a .json file. See docs/how-to/serve.md.
+    appears complete, and an existing folder stays unchanged. The other formats are single files, such as
+    FOLDER/RECIPE/NUMBER.onnx, with uint8 images as input. These files, and a run's SavedModel, are evaluated on test
+    examples and compared with the original model; a .json file has the result. See docs/how-to/serve.md.
     """
     settings = load_settings(options)
     store = open_store(settings.root)
@@ -243,8 +249,10 @@ def _listening(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family)
     except OSError as error:
-        raise SettingsError(f"cannot listen at {host}, port {port}: {error.strerror}; give --host or --port") from error
+        raise SettingsError(
+            f"cannot listen on {host}, port {port}: {error.strerror}; give another --host or --port"
+        ) from error
 
 
 def _serves(started: Mapping[str, Any]) -> str:
-    return f"serves number {started['version']}, {started['run']}, at {started['url']}"
+    return f"serving number {started['version']}, {started['run']}, at {started['url']}"

@@ -1,4 +1,4 @@
-"""``podline models``: describes and checks models, and manages champions."""
+"""``podline models``: describes and checks models, and promotes champions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from podline.training.plan import examples_by_phase
 
 _reason_option = click.option("--reason", default="", metavar="TEXT", help="The reason, for the history.")
 _CHANNELS = 3
-# The first parts of a check, without which a model is of no use.
+# The first checks must succeed; else the model is of no use.
 _NEEDED = 4
 _ERRORS = {"refused": RefusedError, "undecided": UndecidedError}
 _EXIT_CODES = {"promoted": 0, "refused": RefusedError.exit_code, "undecided": UndecidedError.exit_code}
@@ -73,10 +73,10 @@ def models_group() -> None:
 @store_options
 @json_option
 def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
-    """List the champion of every recipe, or the history of one recipe's champions, newest first.
+    """List the champion of every recipe, or all champions of one recipe, newest first.
 
-    A line has run, figure and date. Damaged entries are listed at the end. Verdicts about other runs are in `podline
-    runs list --export` and on the page of nights.
+    Each line has run, main metric and date. Damaged entries are listed at the end. `podline runs list --export` and
+    `podline runs nights` show the verdicts about all other runs.
 
       podline models list --root podline-root
       podline models list sample --root podline-root
@@ -108,7 +108,7 @@ def _list_champions(store: Store, *, as_json: bool) -> None:
         except (ArtifactError, StoreError) as error:
             damaged.append(error)
     if lines or as_json or not damaged:
-        none = [f"{store.uri} has no champions; make one with `podline models promote RUN`"]
+        none = [f"{store.uri} has no champion; make one with `podline models promote RUN`"]
         answer(documents, lambda: lines or none, as_json=as_json)
     raise_damaged(damaged)
 
@@ -118,14 +118,14 @@ def _list_champions(store: Store, *, as_json: bool) -> None:
 @in_order(command_line(TrainingGroup, "model", "assignments"))
 @json_option
 def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
-    """Show a recipe's model: layers, parameters, bytes, multiply-adds, PFLOP of the training.
+    """Show a recipe's model: layers, parameters, bytes, multiply-adds, and the training's PFLOP.
 
       podline models describe cifar10
       podline models describe cifar100 --model mobilenetv2 --set model.width=0.5
       podline models describe coco_pose --set task.side=368
 
-    The last column is the share of a TPU's tiles of 8 × 128 that a layer's output leaves empty, with the recipe's batch
-    on one core. Multiples of 128 channels have no empty part.
+    The last column is the share of padding in a layer's output on a TPU, which stores arrays in tiles of 8 × 128, with
+    the recipe's batch size on one core. Multiples of 128 channels need no padding.
     """
     chosen = Choices(**changes).apply(recipe_of(recipe))
     dataset = datasets.find(chosen.dataset)
@@ -140,20 +140,20 @@ def describe_model(recipe: str, as_json: bool, **changes: Any) -> None:
 
 @models_group.command("check")
 @click.argument("model", metavar="MODEL")
-@click.option("--side", type=Whole(1), default=32, show_default=True, help="The side of the square images, in pixels.")
+@click.option("--side", type=Whole(1), default=32, show_default=True, help="Width and height of the images, in pixels.")
 @click.option("--classes", type=Whole(1), default=10, show_default=True, help="The number of classes.")
 @assignments_option
 @json_option
 def check_model(model: str, side: int, classes: int, assignments: tuple[str, ...], as_json: bool) -> None:
-    """Try what of a model works, without data: training, resuming, publishing, replicas, bfloat16, XLA, TFLite.
+    """Try training, resuming, publishing, replicas, bfloat16, XLA and TFLite with a model, without data.
 
-    MODEL is the name of a model, or FILE.py:FUNCTION before you make a package of it.
+    MODEL is the name of a model, or FILE.py:FUNCTION for a model that is not in a package yet.
 
       podline models check vit --set model.depth=2
       podline models check my_models.py:vit --side 64 --classes 5
 
-    A line for each part has a figure or the cause; it takes a minute or two. Exit code 2: the model cannot be trained,
-    resumed or published. See docs/how-to/model.md.
+    Each check prints a line with a figure, or with the cause of the failure. The command takes a minute or two. It
+    exits with code 2 if the model cannot be trained, resumed or published. See docs/how-to/model.md.
     """
     with tempfile.TemporaryDirectory(prefix="podline-check-") as folder:
         name = model if ".py:" not in model else _as_package(model, Path(folder))
@@ -169,11 +169,11 @@ def check_model(model: str, side: int, classes: int, assignments: tuple[str, ...
 
 
 def _as_package(place: str, folder: Path) -> str:
-    """Install a file's function as a model, for this process and its children; return the model's name."""
+    """Register FILE.py:FUNCTION as a model, for this process and its children; return the model's name."""
     file, _, function = place.rpartition(":")
     path = Path(file).expanduser().absolute()
     if not path.is_file():
-        raise SettingsError(f"{file} is no file; give MODEL as FILE.py:FUNCTION, or the name of a model")
+        raise SettingsError(f"the file {file} does not exist; give MODEL as FILE.py:FUNCTION, or the name of a model")
     name = function.lower()
     about = folder / "podline_checked-0.dist-info"
     about.mkdir()
@@ -184,7 +184,7 @@ def _as_package(place: str, folder: Path) -> str:
 
 
 def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -> str:
-    """Return the cost of a training if its number of images is known, else the cost of a million examples."""
+    """Return the cost of a training as text; of a million examples if the number of images is unknown."""
     if not dataset.published:
         return f"training              {pflop(training_pflop(description.multiply_adds, 10**6))} for a million examples"
     images = dataset.code(dataset.published).records[TRAIN]
@@ -196,7 +196,7 @@ def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -
 
 
 def _multiply_adds(recipe: Recipe, description: ModelDescription) -> int:
-    """Return an image's cost in a phase, which may use another image size."""
+    """Return the multiply-adds for an image in a phase of the training, which may have its own image size."""
     from podline.input.augmentation import scaled_shape  # noqa: PLC0415 (it imports OpenCV)
 
     augmentation = recipe.image_augmentation
@@ -210,7 +210,7 @@ def _multiply_adds(recipe: Recipe, description: ModelDescription) -> int:
 def _layers(description: ModelDescription, batch_size: int) -> list[str]:
     width = max(len(layer.name) for layer in description.layers)
     head = (
-        f"{'layer':{width}}  {'kind':20} {'output':14} {'parameters':>12} {'multiply-adds':>15} {'empty on a TPU':>15}"
+        f"{'layer':{width}}  {'kind':20} {'output':14} {'parameters':>12} {'multiply-adds':>15} {'padding on TPU':>15}"
     )
     lines = [head, *(_layer(layer, width, batch_size) for layer in description.layers)]
     shape = " × ".join(map(str, description.image_shape))
@@ -236,7 +236,7 @@ def _layer(layer: LayerDescription, width: int, batch_size: int) -> str:
 
 
 def _say_promotion(spec: PromoteSpec, result: PromoteResult, *, as_json: bool) -> None:
-    """Print the verdict, and end with its exit code."""
+    """Print the verdict; exit with the code of the verdict."""
     if as_json:
         say_json({**result.model_dump(mode="json"), "verdict": result.verdict})
         click.get_current_context().exit(_EXIT_CODES[result.verdict])
@@ -244,7 +244,7 @@ def _say_promotion(spec: PromoteSpec, result: PromoteResult, *, as_json: bool) -
         headline, *reasons = result.lines()
         say([f"dry run: {headline}", *reasons])
         click.get_current_context().exit(_EXIT_CODES[result.verdict])
-    # The log has the reasons already.
+    # The stage's log lines have given the reasons.
     if result.verdict != "promoted":
         raise _ERRORS[result.verdict](result.headline)
     say([result.headline])
@@ -253,7 +253,7 @@ def _say_promotion(spec: PromoteSpec, result: PromoteResult, *, as_json: bool) -
 @stage_command(
     "promote",
     run_argument,
-    click.option("--dry-run", is_flag=True, help="Show the decision and its thresholds; the champion stays."),
+    click.option("--dry-run", is_flag=True, help="Only show the decision and its thresholds."),
     click.option("--anyway", is_flag=True, help="Ignore the rules; only a broken export is still refused."),
     _reason_option,
     assignments_option,
@@ -263,16 +263,16 @@ def _say_promotion(spec: PromoteSpec, result: PromoteResult, *, as_json: bool) -
 def promote(
     request: Request, run: str, dry_run: bool, anyway: bool, reason: str, assignments: tuple[str, ...]
 ) -> PromoteSpec:
-    """Make an evaluated run its recipe's champion if the rules show that it is not worse.
+    """Make an evaluated run the champion of its recipe, if the rules show that it is not worse.
 
       podline models promote sample-0123456789ab --root podline-root
       podline models promote sample-0123456789ab --anyway --reason "new classes"
       podline models promote sample-0123456789ab --dry-run
 
-    Each figure is promoted up to one loss and refused from another, larger one. A refusal lists the figures, and exits
-    with code 11. Between the two losses a model is undecided: the champion stays, the output names what would decide,
-    and the exit code is 12. Of two simultaneous promotions one wins; the other changes nothing and exits with code 75.
-    See docs/how-to/promote.md.
+    Each metric has two thresholds. A loss below the first threshold is promoted. A loss above the second threshold is
+    refused: the output lists the metrics, and the exit code is 11. A loss between the two is undecided: the champion
+    stays, the output tells what would decide, and the exit code is 12. If two promotions run at the same time, one
+    succeeds; the other changes nothing and exits with code 75. See docs/how-to/promote.md.
     """
     return _spec(request.store, run, assignments, anyway=anyway, reason=reason).changed(dry_run=dry_run)
 
@@ -283,11 +283,11 @@ def promote(
 @store_options
 @json_option
 def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
-    """Make the previous champion the champion again; a second call goes back one more.
+    """Make the previous champion the champion again; a second call restores the champion before that.
 
       podline models rollback sample --reason "slow on phones" --root podline-root
 
-    This deletes nothing; it adds an entry to the history. A later night that reuses the run does not promote it again.
+    The command deletes nothing; it adds an entry to the history. A later night does not promote the same run again.
     """
     store = existing_store(options)
     entry = champions.roll_back(store, recipe, reason)
@@ -321,7 +321,7 @@ def _figure(store: Store, run: str) -> str:
     try:
         found = _metrics(store, run)
     except StoreError:  # deleted runs stay in the history
-        return "its run was deleted"
+        return "run was deleted"
     measure = next((facts.measure for facts in all_facts() if facts.measure in found), None)
     return f"{measure_named(measure).label} {metric_text(measure, found[measure])}" if measure else ""
 
@@ -330,12 +330,12 @@ def _metrics(store: Store, run: str) -> dict[str, Metric]:
     record = run_of(store, run).stages.get("evaluate")
     if record is None:
         where = store.where(completion_name(f"runs/{run}", "evaluate"))
-        raise ArtifactError(f"{where} is missing, although the run was promoted; evaluate the run again")
+        raise ArtifactError(f"{where} is missing, although {run} was promoted; run `podline evaluate {run}`")
     return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()}
 
 
 def _document(store: Store, recipe: str, entry: Crowned) -> dict[str, Any]:
-    """Return an entry as JSON; ``model`` and ``metrics`` are null if its run was deleted."""
+    """Return an entry of the history as JSON; ``model`` and ``metrics`` are null if the run was deleted."""
     try:
         metrics = {name: metric.model_dump() for name, metric in _metrics(store, entry.run).items()}
     except StoreError:

@@ -1,4 +1,4 @@
-"""Types of click for numbers within bounds, whose errors name the bounds."""
+"""Click parameter types for numbers within bounds; the error messages contain the bounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 
 class Whole(click.IntRange):
-    """A whole number within bounds, and of 64 bits, which code in C can take."""
+    """A whole number within bounds that fits into 64 bits, as code in C requires."""
 
     name = "whole number"
 
@@ -29,7 +29,7 @@ class Number(click.FloatRange):
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number; comparisons with bounds let NaN pass, and infinity where a bound is missing."""
+        """Return the number; refuse NaN and infinity, which click accepts."""
         try:
             number: float = super().convert(value, param, ctx)
         except click.BadParameter:

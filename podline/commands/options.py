@@ -1,4 +1,4 @@
-"""Options for click: those of the common table (:mod:`podline.stages.options`), and those of the command line only."""
+"""Click options: those of the shared table :mod:`podline.stages.options`, and those of the command line only."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def in_order(*decorators: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
-    """Combine several options into one decorator, in the order of the help page."""
+    """Combine several decorators into one; options appear on the help page in the order given."""
 
     def decorate(function: Decorated) -> Decorated:
         for decorator in reversed(decorators):
@@ -52,12 +52,12 @@ def in_order(*decorators: Callable[[Any], Any]) -> Callable[[Decorated], Decorat
 
 
 def complete_recipe(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the recipe names with this start, for the shell."""
+    """Return the names of recipes that start with ``incomplete``, for shell completion."""
     return [name for name in registry.names() if name.startswith(incomplete)]
 
 
 def complete_run(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the run names with this start, in the store of a preceding ``--root``, for the shell."""
+    """Return the runs whose names start with ``incomplete``, for shell completion; a ``--root`` must come before."""
     given = {"root": context.params.get("root"), "settings_file": context.params.get("settings_file")}
     store = open_store(load_settings(given).root)
     if not isinstance(store, FolderStore):  # a bucket would be too slow
@@ -67,10 +67,10 @@ def complete_run(context: click.Context, _parameter: click.Parameter, incomplete
 
 
 def command_line(model: type[Options], *only: str) -> Callable[[Decorated], Decorated]:
-    """Turn the fields of an options model into one decorator; the command gets them by field name.
+    """Return a decorator that adds an option for each field of a model; parameters are named like the fields.
 
     Args:
-        model: a model from the table of options; required fields are arguments, and are left out.
+        model: a class of :mod:`podline.stages.options`; required fields are skipped, because they are arguments.
         only: names of the fields to use; all by default.
     """
     wanted = {name: field for name, field in model.model_fields.items() if not field.is_required()}
@@ -109,14 +109,14 @@ def _type(field: FieldInfo) -> dict[str, Any]:
     if not bounds:
         return {"type": field.annotation}
     low = bounds.get("gt", bounds.get("ge"))
-    # The default value, which changes nothing, is no choice on the command line.
+    # The default value means "not given", so a user cannot choose it.
     is_open = "gt" in bounds or bool(option_of(field).unset and low == field.default)
     kind = Whole if field.annotation is int else Number
     return {"type": kind(low, bounds.get("le"), min_open=is_open)}
 
 
 def _checked(check: Callable[[str], str]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Make an option's callback from a function that raises ValueError."""
+    """Make an option's callback from a function that returns the value or raises ValueError."""
 
     def checked(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
         try:
@@ -132,23 +132,23 @@ def _absolute(_context: click.Context, _parameter: click.Parameter, file: str | 
 
 
 def complete_either(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the name of a recipe or of a run."""
+    """Return the recipes and runs whose names start with ``incomplete``, for shell completion."""
     return [*complete_recipe(context, parameter, incomplete), *complete_run(context, parameter, incomplete)]
 
 
 def table_option(flag: str, text: str) -> Callable[[Decorated], Decorated]:
-    """Make the option of a table to write, whose help is ``text``."""
+    """Make an option for a table to write, .csv or .parquet, with the help ``text``."""
     kind = click.Path(path_type=Path, dir_okay=False)
     return click.option(flag, metavar="FILE", type=kind, callback=_is_table, help=text)
 
 
 def _is_table(_context: click.Context, parameter: click.Parameter, file: Path | None) -> Path | None:
     if file and file.suffix.lower() not in (".csv", ".parquet"):
-        raise SettingsError(f"{parameter.opts[0]}: got {file.name}, expected a name that ends in .csv or .parquet")
+        raise SettingsError(f"{parameter.opts[0]}: got {file.name}, expected a file name that ends in .csv or .parquet")
     return file
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON document.")
 settings_option = click.option(
     "--settings",
     "settings_file",
@@ -159,7 +159,7 @@ store_options = in_order(command_line(MachineGroup, "root"), settings_option)
 
 
 def _without_version(context: click.Context, _: click.Parameter, name: str | None) -> str | None:
-    """Return NAME without @3 or @2..3; :func:`_or_version` reads the version."""
+    """Remove @3 or @2..3 from NAME, for :func:`_or_version`."""
     before, at, number = (name or "").partition("@")
     if (
         at
@@ -181,12 +181,12 @@ dataset_argument = _versioned("name", metavar="NAME")
 fingerprint_option = click.option(
     "--fingerprint",
     callback=_or_version,
-    help="The data set's version: the start of its fingerprint, or @3.  [default: the newest]",
+    help="The data set's version: @3, or the start of its fingerprint.  [default: the newest]",
 )
 deep_option = click.option(
     "--deep",
     is_flag=True,
-    help="Also decode every record, recompute the manifest's figures, and search for images in two splits.",
+    help="Also decode every record, recompute the manifest's statistics, and search for images in two splits.",
 )
 run_argument = click.argument("run", metavar="RUN", shell_complete=complete_run)
 recipe_argument = _versioned("recipe", metavar="RECIPE", shell_complete=complete_recipe)
@@ -205,7 +205,7 @@ launch_options = (
     click.option(
         "--launch",
         metavar="ray:ADDRESS",
-        callback=_checked(name_check("--launch", r"ray:\S+", "ray:ADDRESS, as ray:auto or ray:10.0.0.1:6379")),
+        callback=_checked(name_check("--launch", r"ray:\S+", "ray:ADDRESS, such as ray:auto or ray:10.0.0.1:6379")),
         help="Train on the nodes of a Ray cluster.",
     ),
     click.option(
@@ -218,9 +218,9 @@ launch_options = (
 
 
 def load_settings(options: dict[str, Any]) -> Settings:
-    """Return the settings, with ``--settings`` and options of the same names applied and removed from ``options``.
+    """Return the settings; options that are settings override them, and are removed from ``options``.
 
-    The file is then named in the environment, so that later reads of the settings give the same values.
+    The path of ``--settings`` is stored in the environment, so that later reads, also in children, use the file.
     """
     file = options.pop("settings_file", None)
     if file is not None:
@@ -231,14 +231,14 @@ def load_settings(options: dict[str, Any]) -> Settings:
 
 
 def existing_store(options: dict[str, Any], *, deletes: bool = False) -> Store:
-    """Return the store in ``--root`` or the settings, for commands that create nothing in it.
+    """Return the store of ``--root`` or the settings, for a command that must not create a store.
 
     Args:
-        options: the options of the command; those of the store are removed.
-        deletes: whether the command deletes runs or data sets, which needs the store's marker.
+        options: the options of the command; the options of the store are removed.
+        deletes: whether the command deletes runs or data sets, which requires the store's marker file.
 
     Raises:
-        StoreError: the store is a folder that does not exist, or has no marker.
+        StoreError: the store is a folder that does not exist; or ``deletes`` is set and there is no marker file.
     """
     store = open_store(load_settings(options).root)
     if isinstance(store, FolderStore) and not store.root.is_dir():
@@ -249,7 +249,7 @@ def existing_store(options: dict[str, Any], *, deletes: bool = False) -> Store:
 
 
 def dataset_named(name: str) -> str:
-    """Return the data set with this name, or the one of a recipe with this name."""
+    """Return the name of a recipe's data set; other names are returned unchanged."""
     return registry.get(name).dataset if registry.has(name) else name
 
 
@@ -259,22 +259,22 @@ def absolute(source: str) -> str:
 
 
 def say(lines: Sequence[str]) -> None:
-    """Write lines for people to standard output."""
+    """Print lines of text, without control characters."""
     click.echo(plain("\n".join(lines)))
 
 
 def say_json(document: Any) -> None:
-    """Write the single JSON document of ``--json`` to standard output; a later error prints no second one."""
+    """Print the JSON document of ``--json``; a later error of the command then prints no second document."""
     click.get_current_context().ensure_object(dict)["said_json"] = True
     click.echo(json.dumps(document, indent=2, allow_nan=False))
 
 
 def answer(document: Any, lines: Callable[[], Sequence[str]], *, as_json: bool) -> None:
-    """Write the result of a command.
+    """Print the result of a command.
 
     Args:
-        document: a model, or a JSON value.
-        lines: makes the lines for people.
+        document: the result as a pydantic model or a JSON value.
+        lines: returns the result as lines of text; called only without ``--json``.
         as_json: whether ``--json`` was given.
     """
     if as_json:
@@ -284,10 +284,10 @@ def answer(document: Any, lines: Callable[[], Sequence[str]], *, as_json: bool) 
 
 
 def raise_damaged(damaged: Sequence[PodlineError]) -> None:
-    """Name the damaged documents of a listing after the listing.
+    """Print all errors but the last; raise the last. A command that lists documents calls this after its output.
 
     Raises:
-        PodlineError: the last of them, after the others are written.
+        PodlineError: the last error.
     """
     for error in damaged[:-1]:
         click.echo(f"{error}", err=True)

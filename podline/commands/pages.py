@@ -1,4 +1,4 @@
-"""Makes help pages from docstrings: wraps paragraphs, and keeps indented ones (commands to type) unchanged."""
+"""Makes help pages from docstrings: wraps paragraphs, except indented ones, which are commands to type."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from typing import Any
 import click
 
 SETTINGS = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
-# The mark that keeps click from wrapping a paragraph.
+# Click does not wrap a paragraph that starts with this.
 _VERBATIM = "\b\n"
-# In a checkout a link to its docs/; in a wheel a folder.
+# In a checkout a symbolic link to docs/; in an installed package a folder.
 DOCS = (Path(__file__).parents[1] / "docs").resolve()
 _PAGE = re.compile(r"(?<![\w/.-])docs/(?=[a-z-]+/[a-z-]+\.md)")
 
 
 def page(text: str) -> str:
-    """Return a docstring as text for click's help."""
+    """Convert a docstring to click's help text."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(_VERBATIM + text if text.startswith("  ") else text for text in paragraphs)
 
 
 def located(text: str) -> str:
-    """Return a text in which each page of docs/ has its path on this machine."""
+    """Replace ``docs/`` by the folder's path on this machine, in each path of a page in a text."""
     return _PAGE.sub(lambda _: f"{DOCS}/", text)
 
 
 class _Located(click.Command):
-    """A command whose help page says where the pages are that it names."""
+    """A command whose help page ends with the path of docs/ if it refers to a page there."""
 
     def get_help(self, ctx: click.Context) -> str:
-        """Return the help page, with the place of docs/ as its last line."""
+        """Return the help page; if it refers to docs/, the last line is the path of docs/."""
         text = super().get_help(ctx)
         return f"{text}\n\nThe folder docs/ is {DOCS}." if "docs/" in text else text
 
 
 class Command(_Located):
-    """A command with such a help page."""
+    """A command whose help page is made from its docstring."""
 
     def __init__(self, *arguments: Any, help: str | None = None, **options: Any) -> None:  # noqa: A002 (click's name)
         super().__init__(*arguments, help=page(help or ""), **{"context_settings": SETTINGS, **options})
 
     def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 (a list wraps the sentence)
-        """Return the first sentence, for a group's list."""
+        """Return the first sentence, for the list of commands."""
         return re.split(r"(?<=[.;:]) |\n\n", self.help or "")[0].replace("\n", " ").rstrip(";:")
 
 
 class Group(_Located, click.Group):
-    """A group of such commands, with such a help page."""
+    """A group of :class:`Command`, whose help page is made from its docstring."""
 
     command_class = Command
 
@@ -59,7 +59,7 @@ class Group(_Located, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the first argument names; for an unknown name, suggest the nearest."""
+        """Return the command of the first argument; suggest the nearest command for an unknown name."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
             from podline.settings.machine import nearest  # noqa: PLC0415 (not for --help)
@@ -68,5 +68,5 @@ class Group(_Located, click.Group):
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Return all names in the order of their addition."""
+        """Return the names of all commands in the order in which they were added, not sorted."""
         return list(self.commands)

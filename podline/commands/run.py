@@ -1,4 +1,4 @@
-"""``podline run``: runs the whole pipeline as an embedded Prefect flow."""
+"""``podline run``: runs the whole pipeline as a Prefect flow in this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from podline.recipes.registry import FILE_SUFFIX
 from podline.stages.options import DataGroup, MachineGroup, RunOptions, TrainingGroup
 from podline.store.opening import open_store
 
-# By name, since the library must not import packages above it.
+# A name, imported when needed, because the library must not import packages of a higher layer.
 _FLOW = "podline.tasks.embedded:run_training"
 
 
@@ -44,7 +44,7 @@ def run(recipe: str, as_json: bool, **options: Any) -> None:
 
     RECIPE is cifar10, cifar10-small, -medium or -large, cifar100, mnist, sample or coco_pose; images, labels or
     keypoints for your own data; or the path of a Python file with a recipe (see docs/how-to/recipe.md). Recipes for
-    the data sets sample and coco need no --source: without it they train on drawn pictures.
+    the data sets sample and coco can run without --source; they then train on synthetic images.
 
       podline run sample
       podline run images --source photos --name flowers --root podline-root
@@ -55,8 +55,8 @@ def run(recipe: str, as_json: bool, **options: Any) -> None:
       podline run sample --start-from evaluate
       podline run sample --promote --set promotion.seeds=2
 
-    The same command again verifies and re-uses finished stages, and resumes an interrupted one. All files are under the
-    root, Prefect's database too. Next: open the report in the last line.
+    If you repeat a command, it verifies and re-uses finished stages, and resumes an interrupted stage. All files,
+    including Prefect's database, are under the root. Next: open the report, whose path is in the last line.
     """
     recipe_of(recipe)
     recipe = absolute(recipe) if recipe.endswith(FILE_SUFFIX) else recipe

@@ -1,4 +1,4 @@
-"""``podline runs``: lists, shows and compares the runs in a store's ledger, and writes the page of all nights."""
+"""``podline runs``: lists, shows, compares and deletes runs, and writes a page about all nights."""
 
 from __future__ import annotations
 
@@ -40,25 +40,27 @@ from podline.store.local_files import appearing
 _DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
 _filter_options = in_order(
     click.option("--recipe", help="Only runs of this recipe."),
-    click.option("--data", "dataset", help="Only runs on this data set: its name, or the start of its fingerprint."),
-    click.option("--since", type=_DAY, help="Only runs that ended on this day or later, in UTC."),
-    click.option("--until", type=_DAY, help="Only runs that ended before this day."),
-    click.option("--commit", help="Only runs of the code with this start of a commit."),
+    click.option(
+        "--data", "dataset", help="Only runs on this data set, given by name or by the start of the fingerprint."
+    ),
+    click.option("--since", type=_DAY, help="Only runs that ended at this time (UTC) or later."),
+    click.option("--until", type=_DAY, help="Only runs that ended before this time (UTC)."),
+    click.option("--commit", help="Only runs whose code has a git commit that starts like this."),
     click.option("--state", type=click.Choice(["finished", "failed", "cancelled"]), help="Only runs in this state."),
 )
 
 
 @click.group("runs", cls=pages.Group)
 def runs_group() -> None:
-    """List, show and compare runs: settings, results, differences; from the store's ledger."""
+    """List, show, compare and delete runs."""
 
 
 @runs_group.command("list")
 @_filter_options
-@click.option("--last", type=Whole(1), help="Only this number of newest runs.")
+@click.option("--last", type=Whole(1), help="Only the newest runs, this many.")
 @table_option(
     "--export",
-    "Write a table to FILE.csv or FILE.parquet, a row for each run, oldest first; see docs/reference/ledger.md.",
+    "Write a table with a row for each run to FILE.csv or FILE.parquet, oldest first; see docs/reference/ledger.md.",
 )
 @store_options
 @json_option
@@ -69,8 +71,9 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
       podline runs list --recipe cifar10 --since 2026-11-01 --state failed
       podline runs list --export nights.parquet
 
-    Runs that are trained but not evaluated are not in the ledger; `podline store list` shows their folders. Damaged
-    entries are listed at the end, with exit code 4. `podline runs nights` writes charts. Next: `podline runs show RUN`.
+    The ledger has no entry for a run that is trained but not evaluated; `podline store list` shows the run's folder.
+    Damaged entries are listed at the end and give exit code 4. `podline runs nights` writes charts. Next: `podline runs
+    show RUN`.
     """
     store, wanted, kept = _asked(options)
     if not any(kept.values()):
@@ -80,12 +83,14 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
     if export is not None:
         _export(export, shown, as_json=as_json)
     elif shown or as_json or not damaged:
-        none = [f"{store.uri}: no such run has ended; `podline run` makes one"]
+        none = [f"{store.uri} has no run that ended and matches the options; start one with `podline run`"]
         answer(list(map(row_of, shown)), lambda: _table(shown) or none, as_json=as_json)
     for name in foreign(store):
-        click.echo(f"{store.where(name)} is left out: its name is not that of a ledger entry; move it away", err=True)
+        click.echo(
+            f"{store.where(name)} is skipped: the file name is not that of a ledger entry; move it away", err=True
+        )
     for problem in loaded().problems:
-        click.echo(f"{problem}; its figures are shown by their names", err=True)
+        click.echo(f"{problem}; metrics of this package are shown without units", err=True)
     raise_damaged(damaged)
 
 
@@ -94,12 +99,12 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
 @store_options
 @json_option
 def show_run(run: str, as_json: bool, **options: Any) -> None:
-    """Show a run: state, figures, settings, times, address of its report.
+    """Show a run: state, metrics, settings, times, path of its report.
 
       podline runs show sample-0123456789ab --root podline-root
 
-    RUN is the name of a run, whose newest entry is shown, or of an entry; or the start of either. With --json it prints
-    the whole entry: every setting and every package.
+    RUN is the name of a run, or the name of a ledger entry, or the start of such a name. For a run, the newest entry is
+    shown. --json prints the whole entry with all settings and packages.
     """
     from podline.report.ledger_lines import lines_of  # noqa: PLC0415 (NumPy: nothing that a list should wait for)
 
@@ -110,40 +115,43 @@ def show_run(run: str, as_json: bool, **options: Any) -> None:
 
 @runs_group.command("compare")
 @click.argument("chosen", metavar="RUN RUN...", shell_complete=complete_run, nargs=-1, required=True)
-@click.option("--charts", is_flag=True, help="Write a page and an SVG with the curves of all runs instead.")
+@click.option("--charts", is_flag=True, help="Only write a page and an SVG with the curves of all runs.")
 @click.option(
     "--why",
     is_flag=True,
-    help="Explain why the first is worse than the second, or than its reference if it is alone.",
+    help="Explain why the first run is worse than the second; without a second run, worse than its reference.",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="With --why, the PNG file for examples that only the first got wrong.",
+    help="With --why: write a PNG file with examples that only the first run predicts wrongly.",
 )
 @store_options
 @json_option
 def compare_runs(
     chosen: tuple[str, ...], charts: bool, why: bool, out: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Compare runs: differences in settings, data, code and environment; results, and whether they are noise.
+    """Compare runs: settings, data, code, environment and results, and whether a difference could be noise.
 
       podline runs compare cifar10-0123456789ab cifar10-ba9876543210 --root podline-root
       podline runs compare cifar10-0123456789ab cifar10-ba9876543210 --charts
       podline runs compare cifar10-0123456789ab --why --out lost.png
 
-    RUN is as for `podline runs show`; all runs are compared with the first. A difference has an interval from test
-    examples and seeds, and a phrase for what explains it; see docs/explanation/comparison.md.
+    RUN is as for `podline runs show`; all runs are compared with the first run. Each difference has an interval, which
+    includes the chance of test examples and of seeds, and a verdict; see docs/explanation/comparison.md.
 
-    --charts writes a page with the curves in one chart. --why lists lost examples, worse classes or joints, and
-    differences in settings, data and curves; lost examples need runs on the same test examples.
+    --charts writes a page with the curves of all runs in one chart. --why lists examples that only the first run
+    predicts wrongly, worse classes or joints, and differences in settings, data and curves. The list of examples needs
+    runs with the same test examples.
     """
     if charts and why:
-        raise SettingsError("--charts and --why: give one of them")
+        raise SettingsError("got --charts and --why, expected one of the two")
     if out is not None and not why:
-        raise SettingsError("--out needs --why")
+        raise SettingsError("got --out without --why, expected both; add --why")
     if len(chosen) < 2 and not why:
-        raise SettingsError(f"{' '.join(chosen)}: give two runs or more; --why alone compares one with its reference")
+        raise SettingsError(
+            f"got one run, {' '.join(chosen)}, expected two or more; or add --why to compare it with its reference"
+        )
     store = existing_store(options)
     if why:
         _explain(store, chosen, out, as_json=as_json)
@@ -163,45 +171,45 @@ def compare_runs(
 
 
 def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json: bool) -> None:
-    """Explain why a run is worse than another, and draw the examples that it alone gets wrong."""
+    """Explain why the first run is worse than another; draw the examples that only the first run predicts wrongly."""
     from podline.compare.comparison import compare  # noqa: PLC0415 (NumPy: nothing that --help waits for)
     from podline.compare.known import evaluated  # noqa: PLC0415
     from podline.compare.lost import explain  # noqa: PLC0415
 
     run, *others = chosen
     if len(others) > 1:
-        raise SettingsError(f"--why compares two runs, got {len(chosen)}")
+        raise SettingsError(f"got {len(chosen)} runs, expected one or two with --why")
     decision = None if others else read_promotion(store, f"runs/{run}")
     other = others[0] if others else decision.reference if decision else ""
     if not other:
-        raise SettingsError(f"{run} was not compared with a reference; give a second run to compare it with")
+        raise SettingsError(f"{run} was never compared with a reference; give a second run")
     found = explain(store, compare(store, evaluated(store, other), evaluated(store, run), silent()))
     if out is not None and found.pictures:
         with appearing(out) as temporary:
             found.picture_sheet().savefig(temporary, format="png")
-    unwritten = [f"nothing was lost: {out} is not written"] if out is not None and not found.pictures else []
+    unwritten = [f"no example was lost: {out} is not written"] if out is not None and not found.pictures else []
     answer(found.why, lambda: [*found.why.lines(), *unwritten], as_json=as_json)
 
 
 @runs_group.command("nights")
 @click.option(
-    "--out", type=click.Path(path_type=Path), help="A file on this machine.  [default: index.html in the store's root]"
+    "--out", type=click.Path(path_type=Path), help="The file to write.  [default: index.html in the store's root]"
 )
 @click.option(
     "--metrics",
     type=click.Path(path_type=Path),
-    help="Write only the newest night of each schedule to this file, as OpenMetrics text for a scraper.",
+    help="Only write this file: the newest night of each schedule as OpenMetrics text, for a scraper.",
 )
 @store_options
 @json_option
 def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any) -> None:
-    """Write one page about all nights, with charts.
+    """Write a page about all nights, with charts.
 
       podline runs nights --root podline-root
       podline runs nights --root gs://bucket/nights --out nights.html
       podline runs nights --metrics /var/lib/node_exporter/podline.prom
 
-    The page links to each night's report. A training flow updates the page at its end.
+    The page links to the report of each night. Each training flow updates the page when it ends.
     """
     from podline.report.nights_page import page_elsewhere, write_index  # noqa: PLC0415 (not for --help)
     from podline.report.openmetrics import openmetrics  # noqa: PLC0415 (likewise)
@@ -209,7 +217,7 @@ def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any
     store = existing_store(options)
     write_killed(store)
     if metrics is not None:
-        every = entries(store, reversed(names(store)), damaged=lambda error: click.echo(f"left out: {error}", err=True))
+        every = entries(store, reversed(names(store)), damaged=lambda error: click.echo(f"skipped: {error}", err=True))
         with appearing(metrics) as temporary:
             temporary.write_text(openmetrics(every))
         answer({"metrics": str(metrics)}, lambda: [str(metrics)], as_json=as_json)
@@ -225,8 +233,8 @@ def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any
 
 @runs_group.command("delete")
 @click.argument("chosen", metavar="[RUN]...", shell_complete=complete_run, nargs=-1)
-@click.option("--days", type=Number(0), help="All runs that were last touched more than this number of days ago.")
-@click.option("--keep", type=Whole(0), default=0, help="With --days: keep this number of newest runs of each recipe.")
+@click.option("--days", type=Number(0), help="Delete all runs that were not touched for this number of days.")
+@click.option("--keep", type=Whole(0), default=0, help="With --days: keep the newest runs of each recipe, this many.")
 @click.option("--recipe", help="With --days: only runs of this recipe.")
 @click.option("--yes", is_flag=True, help="Delete the runs; without it, they are only listed.")
 @store_options
@@ -234,16 +242,17 @@ def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any
 def delete(
     chosen: tuple[str, ...], days: float | None, keep: int, recipe: str | None, yes: bool, as_json: bool, **options: Any
 ) -> None:
-    """Delete runs: models, checkpoints, logs and reports; without --yes, list what would be deleted.
+    """Delete runs with models, checkpoints, logs and reports; without --yes, only list the runs.
 
       podline runs delete sample-0123456789ab --yes --root podline-root
       podline runs delete --days 90 --keep 10 --yes
 
-    Champions, earlier champions, and runs that others were trained from stay, as do runs that a process writes, or uses
-    on this machine. The ledger keeps its entries. Next: `podline store prune` deletes data sets without runs.
+    The command keeps champions, earlier champions, and runs from whose weights other runs started. It also keeps runs
+    that a process is writing, or using on this machine. The ledger keeps its entries. Next: `podline store prune`
+    deletes data sets without runs.
     """
     if bool(chosen) == (days is not None):
-        raise SettingsError("got no run and no --days, or both; give the names of runs, or --days")
+        raise SettingsError("got neither runs nor --days, or both; give either the names of runs, or --days")
     store, damaged = existing_store(options, deletes=True), list[ArtifactError]()
     found = holdings(store, damaged.append)
     if days is None:
@@ -252,7 +261,7 @@ def delete(
         runs = old_runs(found, store.now() - 86_400 * days, keep=keep, recipe=recipe)
     result = delete_runs(store, runs, lambda _: None, delete=yes)
     total = f"{plural(len(result.gone), 'run')}, {size(sum(run.bytes for run in result.gone))}"
-    total += ", deleted" if yes else ", would be deleted; give --yes to do it"
+    total += " deleted" if yes else " would be deleted; give --yes to delete"
     lines = [f"{name_of(run)}  {size(run.bytes):>10}  {moment(run.touched)}" for run in result.gone]
     document = {"deleted": yes, "runs": [name_of(run) for run in result.gone], "kept": list(result.kept)}
     answer(document, lambda: [*lines, *result.kept, total], as_json=as_json)
@@ -260,7 +269,7 @@ def delete(
 
 
 def _export(file: Path, found: list[Entry], *, as_json: bool) -> None:
-    """Write the ledger as one table, for a spreadsheet or a notebook."""
+    """Write the entries as a table, .csv or .parquet."""
     frame = frame_of(reversed(found))
     with appearing(file) as temporary:
         (frame.to_csv if file.suffix.lower() == ".csv" else frame.to_parquet)(temporary, index=False)
@@ -270,7 +279,7 @@ def _export(file: Path, found: list[Entry], *, as_json: bool) -> None:
 
 
 def _asked(options: dict[str, Any]) -> tuple[Store, list[Named], dict[str, Any]]:
-    """Return the store, the entries that match by name, newest first, and the filters on their content."""
+    """Return the store, the entries whose names match the options, newest first, and the filters on their content."""
     store = existing_store(options)
     write_killed(store)
     kept = {name: options.pop(name) for name in ("dataset", "commit")}

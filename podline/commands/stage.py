@@ -42,7 +42,7 @@ split_option = click.option(
     type=click.Choice(["test", "train"]),
     default=JUDGED,
     show_default=True,
-    help="The split to evaluate on; for train, the result goes into a separate folder.",
+    help="The split to evaluate; the results for train go into a separate folder.",
 )
 
 
@@ -56,11 +56,11 @@ def _of_chain(
 def convert(
     request: Request, source: str | None, assignments: tuple[str, ...], beam_options: tuple[str, ...], **given: Any
 ) -> ConvertSpec:
-    """Convert raw archives into sharded TFRecords with a manifest.
+    """Convert raw data into TFRecord shards with a manifest.
 
-    RECIPE is a recipe's name, or a data set's: cifar10, coco, images, or an installed package's. A source always gives
-    the same folder and the same bytes, with any number of workers; existing shards are not written again. COCO's images
-    are read from folders or from the official zip files, without unpacking: see docs/how-to/coco.md.
+    RECIPE is the name of a recipe or of a data set: cifar10, coco, images, or one from an installed package. A source
+    always gives the same folder and the same bytes, with any number of workers. Existing shards are re-used. COCO's
+    images are read from folders, or from the official zip files without unpacking: see docs/how-to/coco.md.
 
       podline convert cifar10 --source cifar-10-batches-py --root podline-root
       podline convert coco --source coco --root podline-root
@@ -69,7 +69,7 @@ def convert(
     Next: `podline validate cifar10 --root podline-root`.
     """
     if source is None:
-        raise SettingsError("where is the raw data? give --source DIR")
+        raise SettingsError("got no --source; give --source DIR, the folder with the raw data")
     options = ConvertOptions(**given)
     changes = options.changes() | Choices(assignments=assignments).changes()
     recipe = None
@@ -98,9 +98,9 @@ def convert(
 
 @_of_chain(VALIDATE, fingerprint_option, deep_option)
 def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateSpec:
-    """Verify every file of a converted data set by the checksums of its manifest.
+    """Verify every file of a converted data set with the checksums in the manifest.
 
-    Each problem is listed with its shard and record. RECIPE is a data set, or a recipe, whose data set is verified.
+    Each problem is listed with shard and record. RECIPE is the name of a data set or of a recipe.
 
       podline validate cifar10 --root podline-root
       podline validate cifar10 --deep
@@ -118,28 +118,28 @@ def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateS
     strategy_option,
     fingerprint_option,
     click.option(
-        "--dry-run", "rehearse", is_flag=True, help="Only rehearse the training, and estimate its time and memory."
+        "--dry-run", "rehearse", is_flag=True, help="Only rehearse the training, and estimate time and memory."
     ),
     *launch_options,
 )
 def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpec:
     """Train a recipe on its converted data set; an interrupted run resumes from its last checkpoint.
 
-    Recipe and data determine the run's name: other values give another run, and the same values find the finished one.
-    RECIPE may also be the path of a Python file with a recipe, or a run of the store, whose recipe and data are then
-    used again. docs/how-to/recipe.md has an example of such a file.
+    Recipe and data determine the run's name: other values give another run, and the same values find the finished run.
+    RECIPE may also be a run of the store, whose recipe and data are used again, or the path of a Python file with a
+    recipe; docs/how-to/recipe.md has an example.
 
       podline train cifar10 --root podline-root
       podline train cifar10 --epochs 2 --learning-rate 0.05 --set model.width=0.5
       podline train ./my_recipe.py
       podline train cifar10-0123456789ab --seed 1
 
-    Training begins with a rehearsal: a step on the first batch, a batch of the evaluation, a checkpoint written and
-    read back, every hook. --dry-run stops after it, with an estimate of time and memory:
+    Training begins with a rehearsal: a step on the first batch, a batch of the evaluation, writing and reading a
+    checkpoint, and every hook. --dry-run stops after the rehearsal, with an estimate of time and memory:
 
       podline train cifar10 --batch-size 1024 --set model.width=4 --dry-run
 
-    Next: `podline evaluate` with the same recipe or the run.
+    Next: `podline evaluate` with the same recipe, or with the run.
     """
     choices = Choices(**changes)
     recipe = choices.apply(request.recipe)
@@ -157,9 +157,9 @@ def train(request: Request, fingerprint: str | None, **changes: Any) -> TrainSpe
 def evaluate(request: Request, split: str, assignments: tuple[str, ...]) -> EvaluateSpec:
     """Evaluate a trained model on every test example, with 95 % intervals.
 
-    RUN is a run of the store, or a recipe, whose newest finished run is used. The same network with random weights is
-    evaluated too. A model that is no better than guessing ends with exit code 7, but `podline report` still works. A
-    pose network's people are written as COCO results, and its figures are pycocotools'.
+    RUN is a run of the store, or a recipe; a recipe means its newest finished run. The same network with random weights
+    is evaluated too. If the model is not better than guessing, the exit code is 7, but `podline report` still works.
+    For a pose network, the command writes the people as COCO results, and the metrics equal pycocotools'.
 
       podline evaluate cifar10 --root podline-root
       podline evaluate cifar10-0123456789ab --set task.views=6
@@ -174,11 +174,11 @@ def evaluate(request: Request, split: str, assignments: tuple[str, ...]) -> Eval
 def report(request: Request, split: str, assignments: tuple[str, ...]) -> ReportSpec:
     """Write a run's report as an HTML page and as Markdown.
 
-    RUN is a run of the store, or a recipe, whose newest finished run is used.
+    RUN is a run of the store, or a recipe; a recipe means its newest finished run.
 
       podline report cifar10 --root podline-root
 
-    `podline runs compare RUN RUN --charts` writes one page about several runs.
+    `podline runs compare RUN RUN --charts` writes a page about several runs.
     """
     spec = evaluate_spec(request, split, assignments)
     evaluated = EVALUATE.find(spec, request.reporter(EVALUATE))
@@ -190,13 +190,13 @@ def report(request: Request, split: str, assignments: tuple[str, ...]) -> Report
 
 @stage_command("stage", click.argument("name", metavar="NAME"), run_argument, show_spec_option)
 def installed_stage(request: Request, name: str, run: str) -> Spec:
-    """Run a stage of an installed package for a run of the store; docs/how-to/stage.md has an example.
+    """Run a stage that an installed package adds, for a run of the store; docs/how-to/stage.md has an example.
 
     podline stage webhook sample-0123456789ab --root podline-root
 
-    `podline run` runs such stages itself. `podline runs list` shows the runs.
+    `podline run` runs these stages automatically. `podline runs list` shows the runs.
     """
     if name not in installed():
-        there = "; ".join((", ".join(installed()) or "no package is installed that adds one", *loaded().problems))
-        raise SettingsError(f"got {name!r}, expected an installed stage: {there}")
+        there = "; ".join((", ".join(installed()) or "no installed package adds a stage", *loaded().problems))
+        raise SettingsError(f"got {name!r}, expected a stage of an installed package: {there}")
     return installed()[name].spec_of(request.store, run)

@@ -1,4 +1,4 @@
-"""Makes commands that run a stage: a function makes the spec, the stage is performed, its result is printed."""
+"""Makes a command from a function that makes a stage's spec: the command runs the stage and prints the result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _spec_option = click.option(
     type=click.File(),
     help="Read the spec from a JSON file (- is standard input); see --show-spec.",
 )
-show_spec_option = click.option("--show-spec", is_flag=True, help="Only print the spec as JSON for --spec.")
+show_spec_option = click.option("--show-spec", is_flag=True, help="Only print the stage's spec as JSON, for --spec.")
 
 
 def say_result(spec: Spec, result: Result, *, as_json: bool) -> None:
@@ -42,13 +42,13 @@ def stage_command(
     stage: Stage[Any, Any] | None = None,
     say: Callable[..., None] = say_result,
 ) -> Callable[[Callable[..., Spec]], click.Command]:
-    """Make a command from a function that makes a spec; the function's docstring is the help.
+    """Return a decorator that makes a command from a function that makes a spec; its docstring is the help page.
 
     Args:
         name: name of the command.
-        options: its options, in the order of the help; those of every stage command follow.
-        group: the group of the command.
-        stage: a stage whose spec may be read from a file, or shown.
+        options: the command's own options, in the order of the help page; common options follow.
+        group: the group of the command, or None.
+        stage: the stage, for a command with --spec and --show-spec; else None.
         say: prints the result; called with the spec, the result and ``as_json``.
     """
 
@@ -90,4 +90,6 @@ def _read_spec(stage: Stage[Any, Any], file: Any) -> Any:
         return stage.spec.model_validate_json(file.read())
     except (ValueError, SettingsError) as error:
         problem = "; ".join(str(error).splitlines()[1:3]).strip() or str(error)
-        raise SettingsError(f"{file.name} is not a spec of {stage.name}: {problem}") from None
+        raise SettingsError(
+            f"{file.name} is not a spec of the stage {stage.name} ({problem}); --show-spec prints a valid spec"
+        ) from None

@@ -1,4 +1,4 @@
-"""``podline store``: lists a store's content, verifies it, and deletes unused parts."""
+"""``podline store``: lists and verifies the files of a store, and deletes unused files."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from podline.store.folder import FolderStore
 from podline.store.marker import MARKER
 
 _DAY_SECONDS = 86_400
-# Anything touched within this time may be in use on another machine, whose processes are unknown here: a training
-# updates its log in the bucket every few seconds, a conversion writes shards.
+# A file touched within this time may be in use on another machine, whose processes are unknown here. A training
+# updates its log in the bucket every few seconds; a conversion writes shards.
 _OTHERS_SECONDS = 3_600
 
 
 @click.group("store", cls=pages.Group)
 def store_group() -> None:
-    """List, verify and prune the content of the store."""
+    """List, verify and prune the files of a store."""
 
 
 @store_group.command("list")
 @store_options
 @json_option
 def list_holdings(as_json: bool, **options: Any) -> None:
-    """List every data set, run and cached source: size, last use, and the runs that use it.
+    """List every data set, run and cached source with size, last use, and the runs that use it.
 
       podline store list --root podline-root
       podline store list --root gs://bucket/prefix
@@ -46,46 +46,46 @@ def list_holdings(as_json: bool, **options: Any) -> None:
     """
     store, damaged = existing_store(options), list[ArtifactError]()
     found = [*inventory.holdings(store, damaged.append), *cached_sources(store)]
-    answer([_document(one) for one in found], lambda: _table(store, found), as_json=as_json)
+    answer([_document(each) for each in found], lambda: _table(store, found), as_json=as_json)
     raise_damaged(damaged)
 
 
 def _table(store: Store, found: Sequence[Holding | MachineFiles]) -> list[str]:
     if not found:
-        return [f"{store.uri} holds nothing; make something with `podline run`"]
-    return [*_lines(found), f"in all {size(sum(one.bytes for one in found))}"]
+        return [f"{store.uri} is empty; `podline run` writes the first run"]
+    return [*_lines(found), f"total {size(sum(each.bytes for each in found))}"]
 
 
 @store_group.command("verify")
 @store_options
 @json_option
 def verify(as_json: bool, **options: Any) -> None:
-    """Verify every file by its checksum; list damaged, missing and unrecorded files.
+    """Verify the checksum of every file; list damaged, missing and unrecorded files.
 
       podline store verify --root podline-root
 
-    Each problem has one line, and the exit code is 4. `podline data show --verify` checks single records.
-    docs/reference/store.md explains each finding.
+    Each problem is one line; problems give exit code 4. `podline data show --verify` checks single records.
+    docs/reference/store.md explains each problem.
     """
     store = existing_store(options)
     with display.shown() as listener:
         checked, problems, notes = verification.verify(store, Reporter("store", listener))
-    nothing = "" if checked or problems else f"; {store.uri} holds nothing: is this the right root?"
+    nothing = "" if checked or problems else f"; {store.uri} is empty: check --root"
     total = f"{plural(checked, 'object')} checked, {plural(len(problems), 'problem')}{nothing}"
     document = {"root": store.uri, "checked": checked, "problems": problems, "notes": notes}
     answer(document, lambda: [*problems, *(f"note: {note}" for note in notes), total], as_json=as_json)
     if problems:
-        raise ArtifactError(f"{store.uri}: {plural(len(problems), 'problem')}; the first: {problems[0]}")
+        raise ArtifactError(f"{store.uri} has {plural(len(problems), 'problem')}; the first is: {problems[0]}")
 
 
 @store_group.command("mark")
 @store_options
 def mark(**options: Any) -> None:
-    """Mark a folder or a bucket's prefix as a store, so that commands delete what nobody needs there.
+    """Mark a folder or a bucket's prefix as a store, so that commands may delete unneeded files there.
 
       podline store mark --root podline-root
 
-    A new store is marked by its first publication, and one of Podline 1.0 by its next.
+    Podline marks a new store itself, when it writes the first file; a store of Podline 1.0, when it writes the next.
     """
     store = existing_store(options)
     store.mark()
@@ -99,28 +99,28 @@ def mark(**options: Any) -> None:
     type=Number(0),
     default=7.0,
     show_default=True,
-    help="Keep files used within this number of days, which may be in use or needed again.",
+    help="Keep files that were used within this number of days, because they may be needed again.",
 )
 @store_options
 @json_option
 def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
-    """Delete unneeded files: unfinished work, data sets without trained runs, cached sources, old lock files and logs.
+    """Delete unneeded files: unfinished work, data sets without runs, cached sources, old lock files and logs.
 
       podline store prune --root podline-root
       podline store prune --root podline-root --days 30 --yes
 
-    The command never deletes finished runs, their inputs, or files that a living process on this machine uses. In a
-    bucket it also keeps files touched within the last hour; docs/reference/store.md explains why.
+    The command never deletes finished runs, the data sets of finished runs, or files that a running process on this
+    machine uses. In a bucket it also keeps files touched within the last hour; docs/reference/store.md explains why.
     """
     store, damaged = existing_store(options, deletes=True), list[ArtifactError]()
     before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)
     deleted, busy = inventory.pruned(store, before, damaged.append, delete=yes)
     ours = machine_files(store, time.time() - days * _DAY_SECONDS)
-    gone = [*deleted, *(one for one in ours if (one.remove() if yes else not one.in_use))]
-    used = [f"{one.name} stays: a living process uses it" for one in (*busy, *ours) if one not in gone]
-    total = f"{plural(len(gone), 'folder')}, {size(sum(one.bytes for one in gone))}"
-    total += ", deleted" if yes else ", would be deleted; give --yes to do it"
-    document = {"deleted": yes, "holdings": [_document(one) for one in gone]}
+    gone = [*deleted, *(each for each in ours if (each.remove() if yes else not each.in_use))]
+    used = [f"{each.name} stays: a living process uses it" for each in (*busy, *ours) if each not in gone]
+    total = f"{plural(len(gone), 'folder')}, {size(sum(each.bytes for each in gone))}"
+    total += " deleted" if yes else " would be deleted; give --yes to delete"
+    document = {"deleted": yes, "holdings": [_document(each) for each in gone]}
     answer(document, lambda: [*_lines(gone), *used, total], as_json=as_json)
     raise_damaged(damaged)
 

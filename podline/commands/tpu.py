@@ -1,4 +1,4 @@
-"""``podline tpu``: shows a TPU's state and policy, and runs the gate's and the patrol's repairs by hand."""
+"""``podline tpu``: shows a TPU's state and the repair rules, and runs the repairs of gate and patrol by hand."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from podline.tpu.clock import SystemClock
 from podline.tpu.gate import admitted, look
 from podline.tpu.tpu_log import TpuLog, Tried
 
-# By name, since the library must not import packages above it.
+# Names, imported when needed, because the library must not import packages of a higher layer.
 _PATROL = "podline.flows.tpu_patrol:by_hand"
 _GUARD = "podline.deployments.up:use_secret"
 
 
 @click.group("tpu", cls=pages.Group)
 def tpu() -> None:
-    """Inspect a TPU, repair it, and clean up after it.
+    """Inspect and repair a TPU, and run the patrol over idle nodes.
 
-    Settings name the TPU (tpu.node, tpu.api.project, tpu.api.zone, ...); see docs/how-to/tpu.md.
+    The settings tpu.node, tpu.api.project, tpu.api.zone, ... identify the TPU; see docs/how-to/tpu.md.
     """
 
 
 @tpu.command("status")
-@click.option("--policy", is_flag=True, help="Print the tables of gate and patrol instead, with delays and budgets.")
+@click.option("--policy", is_flag=True, help="Only print the rules of gate and patrol, with delays and budgets.")
 @settings_option
 @json_option
 def status(settings_file: Any, as_json: bool, policy: bool) -> None:
-    """Show a TPU: node, health, symptoms, lock, user, cool-down, and the gate's next action.
+    """Show a TPU: node, health, symptoms, lock, user, cool-down, and what the gate would do next.
 
     The command takes no lock and changes nothing.
 
@@ -70,8 +70,8 @@ def status(settings_file: Any, as_json: bool, policy: bool) -> None:
 def recover(settings_file: Any) -> None:
     """Wait for a TPU and repair it, as the gate does, until it is usable or beyond repair.
 
-    It prints each wait and each repair; `podline tpu status --policy` shows the table of rules. It waits while a living
-    process uses the TPU, and never takes the TPU from it.
+    The command prints each wait and each repair; `podline tpu status --policy` shows the rules. While a running process
+    uses the TPU, the command waits, and never takes the TPU away.
 
       podline tpu recover
     """
@@ -86,10 +86,10 @@ def recover(settings_file: Any) -> None:
 @settings_option
 @json_option
 def patrol(settings_file: Any, as_json: bool) -> None:
-    """Run one round of the patrol: check the node, its request, its lease and orphaned runs.
+    """Run one round of the patrol: check the node, its queued request, its lease, and orphaned runs.
 
-    It prints its findings and, if the setting tpu.patrol is `repair`, acts by the table of `podline tpu status
-    --policy`.
+    The command prints its findings. If the setting tpu.patrol is `repair`, it also acts by the rules of `podline tpu
+    status --policy`.
     PREFECT_API_URL names the Prefect server. The deployment tpu-patrol does the same every ten minutes.
 
       podline tpu patrol
@@ -105,7 +105,7 @@ def patrol(settings_file: Any, as_json: bool) -> None:
 
 def _show_policy(found: TpuSettings | None) -> None:
     limits = (found.budget() if found else Limits()).model_dump()
-    say([*_columns(policy_table.table()), "", "The first row that matches counts. Delays in seconds, and budgets:", ""])
+    say([*_columns(policy_table.table()), "", "The first matching row applies. Delays (in seconds) and budgets:", ""])
     for name, value in limits.items():
         values = {f".{each}": number for each, number in value.items()} if isinstance(value, dict) else {"": value}
         say([f"tpu.limits.{name}{each} = {number:g}" for each, number in values.items()])
@@ -123,5 +123,7 @@ def _columns(rows: list[tuple[str, ...]]) -> list[str]:
 
 def _named(found: TpuSettings | None) -> TpuSettings:
     if found is None:
-        raise SettingsError("which TPU? set tpu.node, tpu.api.project and tpu.api.zone; see docs/how-to/tpu.md")
+        raise SettingsError(
+            "the settings name no TPU; set tpu.node, tpu.api.project and tpu.api.zone; see docs/how-to/tpu.md"
+        )
     return found

@@ -1,4 +1,4 @@
-"""``podline tune``: finds a learning rate or other values of a recipe, and measures the speed of the input."""
+"""``podline tune``: searches a learning rate or other values of a recipe, and measures the input's speed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from podline.training.searches import learning_rate_spec
 
 @click.group("tune", cls=pages.Group)
 def tune() -> None:
-    """Find a learning rate or other values, or measure the input."""
+    """Find a learning rate or other values of a recipe, or measure the input's speed."""
 
 
 @stage_command(
@@ -46,11 +46,11 @@ def tune() -> None:
     group=tune,
 )
 def learning_rate(request: Request, fingerprint: str | None, **options: Any) -> LearningRateSpec:
-    """Find the learning rate to train a recipe with.
+    """Find a learning rate for a recipe, with a learning-rate range test.
 
     The rate rises from step to step, and the loss shows how high it may be. The command trains a copy of the state,
     with the recipe's data, augmentation and optimizer, until the smoothed loss explodes or the last rate is reached. It
-    suggests a peak for the recipe's schedule, with reasons and a chart. It changes no run, and a finished search is
+    suggests a peak rate for the recipe's schedule, with reasons and a chart. It changes no run. A finished test is
     re-used.
 
       podline tune lr cifar10 --root podline-root
@@ -85,15 +85,15 @@ def learning_rate(request: Request, fingerprint: str | None, **options: Any) -> 
 def search_values(recipe: str, fingerprint: str | None, as_json: bool, **options: Any) -> None:
     """Search for better values of a recipe.
 
-    Each trial is a run of the store, with an entry in the ledger. The first trial has the recipe's own values; results
-    so far choose the values of the next ones. Held-out examples (validation_share) compare trials, never the test
-    split. A trial that is worse than half of the earlier ones ends early. After an interruption, the same command
-    continues.
+    Each trial is a run of the store, with an entry in the ledger. The first trial has the recipe's own values; later
+    trials get values by the results so far. Trials are compared on held-out examples (validation_share), never on the
+    test split. A trial that is worse than half of the earlier trials ends early. After an interruption, the same
+    command continues.
 
       podline tune search sample --over schedule.learning_rate=log:0.01..1 --over model.width=0.5,1 --trials 10
       podline tune search mnist --over optimizer.kind=sgd,adam --over augmentation.pad=0..4 --minutes 60
 
-    Next: `podline evaluate` with the best run. docs/how-to/search.md explains the page.
+    Next: `podline evaluate` with the best run. docs/how-to/search.md explains the page with the results.
     """
     settings = load_settings(options)
     given = TrialOptions(**{name: options.pop(name) for name in TrialOptions.model_fields})
@@ -122,22 +122,22 @@ def search_values(recipe: str, fingerprint: str | None, as_json: bool, **options
         type=Number(0.01, 60),
         default=0.5,
         show_default=True,
-        help="The seconds for which each stage of the input is measured.",
+        help="How long each step of the input is measured, in seconds.",
     ),
     command_line(TrainingGroup, "model", "batch_size", "assignments"),
     fingerprint_option,
     group=tune,
 )
 def input_speed(request: Request, seconds: float, fingerprint: str | None, **options: Any) -> InputSpeedSpec:
-    """Measure a recipe's input and its training step, to find the slower one.
+    """Measure the speed of a recipe's input and of its training step, to find which of the two is slower.
 
-    It measures the recipe's converted data set, with training's own functions, in about 20 seconds: reading and
-    augmentation, each alone; and the training step, with the share of its time that it waits for input.
+    The command takes about 20 seconds and uses the functions of a training on the converted data set. It measures
+    reading alone, augmentation alone, and the training step with the share of time that it waits for input.
 
       podline tune input cifar10 --root podline-root
       podline tune input mnist --batch-size 1024 --set augmentation.pad=0 --json
 
-    Rates differ between machines, so run it where you train. docs/how-to/input.md has remedies for slow stages.
+    Rates differ between machines, so run the command where you train. docs/how-to/input.md has remedies.
     """
     chosen = Choices(**options).apply(request.recipe)
     dataset = dataset_for(request.store, chosen, fingerprint, request.reporter(INPUT_SPEED))

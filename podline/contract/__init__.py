@@ -1,1 +1,1 @@
-"""What a kind of task must give: objective, cases, answers, rules. The kinds themselves are in kinds."""
+"""The interfaces that a kind of task implements: objective, evaluation, answers, promotion rules."""

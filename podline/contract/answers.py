@@ -1,4 +1,4 @@
-"""The contract by which a kind of task provides models' answers to the examples of a split."""
+"""The interface by which a kind of task provides the answers (predictions) of models for a split's examples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CommonExamples:
         manifest: manifest of the data set.
         split: name of the split.
         reporter: reports progress.
-        places: places of the compared examples in the split, int64, (n,); None for all.
+        places: indices of the compared examples in the split, int64, (n,); None for all examples.
     """
 
     store: Store
@@ -42,7 +42,7 @@ class CommonExamples:
 
     @property
     def checksums(self) -> tuple[str, ...]:
-        """The split's checksums, which are equal for splits with the same records in the same order."""
+        """Checksums of the split; two splits have equal checksums if their records and the order are the same."""
         found = self.manifest.split(self.split)
         shards = (found.content,) if found.content else (shard.sha256 for shard in found.shards)
         return (*shards, *((found.truth.sha256,) if found.truth else ()))
@@ -53,9 +53,9 @@ Formed = TypeVar("Formed")
 
 
 class Answers(ABC, Generic[Left, Formed]):
-    """The answers of a kind's models: classes for a classifier, people as COCO results for a pose network.
+    """Reads and computes the answers of a kind's models: classes for a classifier, COCO results for a pose network.
 
-    Its parameters are the type of stored answers, and that of the answers that rules compare.
+    The type parameters are the type of stored answers, and the type of answers that promotion rules compare.
     """
 
     @abstractmethod
@@ -74,33 +74,33 @@ class Answers(ABC, Generic[Left, Formed]):
 
     @abstractmethod
     def part(self, examples: CommonExamples, answers: Left) -> Left:
-        """Return the answers for the compared examples."""
+        """Select the answers for the compared examples from the answers for the whole split."""
 
     @abstractmethod
     def judged(self, examples: CommonExamples, answers: Left) -> Formed:
-        """Return the answers in the form of :class:`podline.contract.rules.Compared`."""
+        """Convert stored answers to the type that :class:`podline.contract.rules.Compared` takes."""
 
     @abstractmethod
     def main(self, examples: CommonExamples, answers: Left) -> Metric:
         """Return the main metric on the compared examples, with its interval."""
 
     def differing(self, one: Left, other: Left) -> int | None:  # noqa: ARG002 (None unless answers are single values)
-        """Return the number of examples that two models answer differently; None if answers are not single values."""
+        """Return the number of examples for which two models' answers differ; None if answers are not single values."""
         return None
 
 
 AnyAnswers: TypeAlias = Answers[Any, Any]
-"""The answers of a kind that is known by its name only."""
+"""The answers of any kind of task."""
 
 
 class LostExample(Frozen):
-    """An example that only the other run gets right, or an image in which it finds more joints.
+    """An example that only the first of two compared models gets right, or an image in which it finds more joints.
 
     Attributes:
-        record: its place in the split, for :meth:`podline.data.reader.SplitReader.gather`.
-        name: its class, or COCO's id of the image.
-        before: the other run's answer.
-        after: this run's answer.
+        record: index of the example in the split, for :meth:`podline.data.reader.SplitReader.gather`.
+        name: the example's class, or COCO's id of the image.
+        before: the first model's answer.
+        after: the second model's answer.
     """
 
     record: int
@@ -113,10 +113,11 @@ class LostExamples(NamedTuple):
     """The examples that only the first model got right.
 
     Attributes:
-        lost: number of these examples, or people.
-        gained: number that only the second model got right.
+        lost: number of examples (or people) that only the first model got right.
+        gained: number of examples (or people) that only the second model got right.
         examples: some of the lost examples.
-        pictures: per example, uint8 (height, width, channels): the image, or one picture with the result of each model.
+        pictures: for each of ``examples``, the image, or one picture for each model's answer: uint8 (height, width,
+            channels).
     """
 
     lost: int

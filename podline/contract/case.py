@@ -20,10 +20,18 @@ from podline.store.contract import Store
 
 @dataclass(frozen=True)
 class Case:
-    """The input of an evaluation: a run's model with random weights and after training, on a data set.
+    """The input of an evaluation.
 
     Attributes:
-        problems: why measures of installed packages are left out; a judge adds to them.
+        spec: the spec of the stage.
+        recipe: the recipe of the run.
+        before: the model with random weights.
+        after: the trained model.
+        strategy: the strategy under which the models run.
+        store: the store.
+        manifest: the manifest of the data set.
+        reporter: reports progress.
+        problems: errors of measures of installed packages, which are then omitted; :meth:`Kind.judge` adds to this set.
     """
 
     spec: EvaluateSpec
@@ -37,7 +45,7 @@ class Case:
     problems: set[str] = field(default_factory=set[str])
 
     def of_run(self) -> JsonObject:
-        """Return the first fields of the evaluation: the run and its data."""
+        """Return the fields of ``evaluation.json`` that identify the run and its data."""
         return self.spec.model_dump(include=RunEvaluation.model_fields.keys() - {"kind"})
 
 
@@ -46,9 +54,9 @@ class Judgement:
     """The output of an evaluation.
 
     Attributes:
-        document: all figures; ``evaluation.json``.
-        files: contents of further files beside it, by name.
-        notes: further figures for people, a line each.
+        document: the content of ``evaluation.json``.
+        files: name → content of further files in the same folder.
+        notes: further results as lines of text, for the log.
     """
 
     document: AnyEvaluation

@@ -1,4 +1,4 @@
-"""The contract of a kind of task: all operations on its models."""
+"""The interface of a kind of task: all operations on its models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from podline.base.errors import SettingsError
 from podline.recipes.kind_table import facts_named
 from podline.recipes.task import KINDS
 
-# For the type checker only: who looks up a kind by its name waits for neither Keras nor matplotlib.
+# For the type checker only, so that looking up a kind imports neither Keras nor matplotlib.
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 class Kind(ABC):
-    """The operations on the models of a kind of task, parametrised by its facts.
+    """The operations on the models of a kind of task.
 
     Attributes:
-        facts: the facts that name it.
-        target: the record field that answers are compared with by the kind's measures; empty for a kind that computes
-            its figures itself.
+        facts: name and properties of the kind.
+        target: the record field with the targets, with which the kind's measures compare answers; empty for a kind that
+            computes its metrics itself.
     """
 
     target: ClassVar[str] = ""
@@ -54,12 +54,12 @@ class Kind(ABC):
 
     @property
     def name(self) -> str:
-        """The name in recipes and data sets."""
+        """The kind's name in recipes and data sets."""
         return self.facts.name
 
     @property
     def measure(self) -> str:
-        """The measure that ranks models."""
+        """The name of the main metric, which ranks models."""
         return self.facts.measure
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Kind(ABC):
 
     @abstractmethod
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
-        """Build a recipe's Keras model with fresh weights."""
+        """Build a recipe's Keras model with randomly initialized weights."""
 
     @abstractmethod
     def description(
@@ -94,7 +94,7 @@ class Kind(ABC):
         measures: Sequence[Measure],  # noqa: ARG002
         recipe: Recipe,  # noqa: ARG002
     ) -> dict[str, float]:
-        """Return measures of a model's outputs for examples with some targets, (n, …), by name; none by default."""
+        """Return the value of each measure by name, for outputs and targets of n examples, (n, …); none by default."""
         return {}
 
     @abstractmethod
@@ -105,14 +105,14 @@ class Kind(ABC):
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
-        """Return the reader of pictures for a model."""
+        """Return an object that prepares pictures for a trained model and formats the model's answers."""
 
     @abstractmethod
     def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
-        """Return examples as pictures with their targets.
+        """Return pictures of n examples with their targets.
 
         Args:
-            records: the fields of the objective, (n, …).
+            records: field → values of the examples, (n, …), for the fields that the objective reads.
             manifest: the manifest of the data set.
         """
 
@@ -120,7 +120,7 @@ class Kind(ABC):
     def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[SheetBlock, int, int]:
-        """Return answers to test examples as pictures, and the numbers of examples and of correct answers.
+        """Return pictures of a model's answers to test examples, the number of examples, and of correct answers.
 
         Both numbers are 0 for a kind whose answers are not simply right or wrong.
         """
@@ -138,23 +138,23 @@ class Kind(ABC):
         before: AnyEvaluation,
         after: AnyEvaluation,
     ) -> LostExamples:
-        """Return examples that only the first known training got right.
+        """Return examples that only the first of two runs got right.
 
         Args:
-            compared: the answers of both to the same examples.
-            reader: the reader of the judged split.
-            manifest: the manifest of its data set.
+            compared: the answers of both runs to the same examples; the first run is ``known[0]``.
+            reader: the reader of the evaluated split.
+            manifest: the manifest of the data set.
             before: the evaluation of the first run.
             after: the evaluation of the second run.
         """
 
     def saliency(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:  # noqa: ARG002 (by default none)
-        """Return a picture of each image that marks where a model looks, uint8 (height, width, 3); empty by default."""
+        """Return a saliency map drawn on each image, uint8 (height, width, 3); empty by default."""
         return ()
 
     @abstractmethod
     def answers(self) -> AnyAnswers:
-        """Return the provider of models' answers for promotion rules."""
+        """Return an object that reads and computes models' answers, for promotion rules."""
 
 
 @functools.cache

@@ -1,11 +1,12 @@
-"""Models chance in the difference of two models' figures: by the test examples, and by the seed. In closed form.
+"""A model of the random difference between two models' metrics, due to the test examples and the seeds; closed form.
 
-Two trainings of one recipe differ by the *luck* of single answers, and by their *seed*, which makes a training slightly
-better or worse overall. Luck is known from the answers, and is normal. The effect of seeds is an estimate with heavy
-tails, so its limits are those of Student's variable with :data:`TAILS` degrees of freedom. Both limits are added in
-squares. ``simulations/promotion.py`` checks the resulting probabilities.
+Two trainings of one recipe differ by *luck* (random differences in single answers) and by *seed* (one training is
+slightly better overall). The variance of luck follows from the answers; luck is normal. The variance of seeds is an
+estimate from few trainings, so its limits are those of Student's distribution with :data:`TAILS` degrees of freedom.
+The limit of the sum is the root of the sum of squares. ``simulations/promotion.py`` checks the probabilities.
 
-All functions are pure; figures may be floats or arrays.
+All functions are pure; metrics may be floats or arrays. *Known trainings* are the reference and further trainings of
+its recipe.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from scipy.special import ndtri, stdtrit
 from podline.recipes.kind_table import facts_named
 
 NIGHTS = 365
-"""The number of comparisons that share the error budget of a year."""
+"""The number of promotions (one each night) that share the error probability of a year."""
 MOST_TRAININGS = 20
-"""Largest number of a recipe's trainings whose figures are used."""
+"""The largest number of trainings of a recipe with which a candidate is compared."""
 MEASURED = 3
-"""Number of trainings from which on the spread between seeds counts as measured; below it is assumed."""
+"""From this number of trainings on, the spread between seeds counts as measured; with fewer, it is assumed."""
 TAILS = 4.5
-"""Student's degrees of freedom of the effect of seeds."""
+"""The degrees of freedom of Student's distribution for the effect of seeds."""
 
-# An assumption weighs as much as this many trainings, and so does the spread of all classes for a single class.
+# The assumed spread has the weight of 3 trainings; for a single class, the spread of all classes has the weight of 5.
 _ASSUMED, _ALIKE = 3, 5
-# Share of a binomial variance that two trainings' answers differ by; about a third was seen on CIFAR-10.
+# The variance of luck as a share of the binomial variance; about a third was measured on CIFAR-10.
 _LUCKY = 0.5
 # Pseudo-examples that keep a share away from 0 and 1.
 _PRIOR_EXAMPLES = 10.0
@@ -39,11 +40,11 @@ Floats = npt.NDArray[np.float64]
 
 
 class Noise(NamedTuple):
-    """The effect of chance on a candidate's figure minus the mean over the known trainings.
+    """The random variation of a candidate's metric minus the mean over the known trainings.
 
     Attributes:
-        luck: variance of one training's figure by the luck of single answers.
-        seeds: variance of one training's figure by the seed.
+        luck: variance of one training's metric due to random differences in single answers.
+        seeds: variance of one training's metric due to the seed.
         trainings: number of known trainings.
     """
 
@@ -53,26 +54,26 @@ class Noise(NamedTuple):
 
     @property
     def measured(self) -> bool:
-        """Return whether enough trainings show the spread between seeds."""
+        """Return whether there are enough trainings to measure the spread between seeds."""
         return self.trainings >= MEASURED
 
     def limit(self, sampled: Any, probability: float) -> Any:
-        """Return the change that an equally good model exceeds, in one direction, with at most a probability.
+        """Return the change (above 0) that an equally good model exceeds with at most ``probability``; one-sided.
 
         Args:
-            sampled: observed variance of the change by the examples.
-            probability: at most one half.
+            sampled: observed variance of the change due to the choice of the examples.
+            probability: from 0 to one half.
         """
         by_examples, by_seeds = self._variances(sampled)
         normal, heavy = ndtri(probability) ** 2, stdtrit(TAILS, probability) ** 2
         return np.sqrt(normal * by_examples + heavy * by_seeds)
 
     def usual(self, sampled: Any, probability: float) -> Any:
-        """Return the change that about this share of equally good models exceeds, in one direction."""
+        """Return the change that a share ``probability`` of equally good models exceeds; one-sided, all normal."""
         return -float(ndtri(probability)) * np.sqrt(sum(self._variances(sampled)))
 
     def scaled(self, factor: Any) -> Noise:
-        """Return the noise of a figure with a variance that is larger by a factor."""
+        """Return the noise with both variances multiplied by ``factor``."""
         return Noise(self.luck * factor, self.seeds * factor, self.trainings)
 
     def _variances(self, sampled: Any) -> tuple[Any, Any]:
@@ -81,7 +82,12 @@ class Noise(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """The assumed standard deviations between seeds without luck, for a share of one half: of a total and of a part."""
+    """Assumed standard deviations between seeds, without luck, for a share of one half.
+
+    Attributes:
+        main: of the main metric.
+        part: of the metric of a class or joint.
+    """
 
     main: float
     part: float
@@ -91,18 +97,18 @@ _UNKNOWN = Spread(0.005, 0.02)
 
 
 def assumed_spread(kind: str, classes: int) -> Spread:
-    """Return the spread between seeds of a kind's models, as measured on data with a similar number of classes."""
+    """Return the spread between seeds that was measured with models of a kind and a similar number of classes."""
     fitting = [Spread(main, part) for least, main, part in facts_named(kind).seed_spreads if classes >= least]
     return fitting[-1] if fitting else _UNKNOWN
 
 
 def nightly(rate: float) -> float:
-    """Return the probability of a night that adds up to a rate within a year of independent nights."""
+    """Return the probability per night that gives the probability ``rate`` within a year of independent nights."""
     return -math.expm1(math.log1p(-rate) / NIGHTS)
 
 
 def scale(share: Any, examples: Any) -> Any:
-    """Return the variance of a share as a multiple of that of one half; 1 for no share."""
+    """Return the binomial variance of a share, relative to a share of one half; 1 for infinite ``examples``."""
     if np.all(np.isinf(examples)):
         return np.ones(np.shape(share))
     inner = (np.clip(share, 0.0, 1.0) * examples + _PRIOR_EXAMPLES / 2) / (examples + _PRIOR_EXAMPLES)
@@ -110,10 +116,10 @@ def scale(share: Any, examples: Any) -> Any:
 
 
 def luck_of(variance: Any, examples: Any, within: Any, trainings: int) -> Any:
-    """Return the variance of one training's mean over examples by the luck of single answers.
+    """Return the luck of one training: the variance of its mean over examples, due to random single answers.
 
-    Two trainings agree about most examples, so half of the variance is expected. This expectation weighs as much as
-    three trainings.
+    Two trainings agree on most examples. So half of the variance between examples is assumed, with the weight of three
+    trainings.
 
     Args:
         variance: variance of one training's values between examples; a quarter of :func:`scale` for a share.
@@ -126,15 +132,15 @@ def luck_of(variance: Any, examples: Any, within: Any, trainings: int) -> Any:
 
 
 def seeds_of(known: Floats, examples: Any, luck: Any, spread: float) -> Floats:
-    """Return the variance by the seed of each figure of one training, (figures,).
+    """Return the variance of each metric of one training due to the seed, (metrics,).
 
-    It combines the assumption, the spread of all figures and the figure's own spread.
+    The estimate combines the assumed spread, the spread of all metrics, and the spread of each single metric.
 
     Args:
-        known: figures of each training: one, or one per class or joint, (trainings, figures).
-        examples: number of examples of each figure.
-        luck: luck of each figure; see :class:`Noise`.
-        spread: assumed standard deviation, for a share of one half.
+        known: the main metric of each training, or one metric per class or joint, (trainings, metrics).
+        examples: number of examples of each metric.
+        luck: luck of each metric; see :class:`Noise`.
+        spread: assumed standard deviation between seeds, for a share of one half.
     """
     at, more, figures = scale(known.mean(axis=0), examples), len(known) - 1, known.shape[1]
     observed = (known.var(axis=0, ddof=1) - luck) / at if more else np.zeros(figures)

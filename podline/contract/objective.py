@@ -1,4 +1,4 @@
-"""Defines a training objective: the record fields that it reads, the terms of its loss, its measures."""
+"""The interface of a training objective: the record fields to read, the terms of the loss, the measures."""
 
 # pyright: standard
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Objective(ABC):
     Attributes:
         fields: the record fields that the model and the loss read; only these are read from disk and sent to a device.
         measured: the names of the measures, in the order of their values.
-        remarks: lines on what was found in the data, told at the start of a training.
+        remarks: lines about the data, which the log shows at the start of a training.
     """
 
     fields: tuple[str, ...]
@@ -31,11 +31,11 @@ class Objective(ABC):
 
     @property
     def evaluated(self) -> Objective:
-        """The objective for evaluation, without parts that only help training."""
+        """The objective for evaluation: without label smoothing and other terms that only help training."""
         return self
 
     def with_targets(self, batch: Batch) -> Batch:
-        """Return a batch on the device with the targets of the model's outputs; called once per batch."""
+        """Add the targets of the model's outputs to a batch, on the device; called once per batch."""
         return batch
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Objective(ABC):
         """
 
     def measures(self, batch: Batch, outputs: Tensor) -> Batch:  # noqa: ARG002 (without measures)
-        """Return counts beside the loss, by name: float32, (n,); a step sums them over its examples."""
+        """Return counts by name, one value per example: float32, (n,); each step sums them over its examples."""
         return {}
 
     def figures(self, sums: Mapping[str, float], examples: int) -> JsonObject:
@@ -61,12 +61,12 @@ class Objective(ABC):
         return {"measures": {name: sums[name] / examples for name in self.measured}}
 
     def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:  # noqa: ARG002 (without shares)
-        """Return shares, 0…1, by name for the progress display: by default none."""
+        """Return shares (0…1) by name, such as the accuracy, for the progress display; none by default."""
         return {}
 
 
 def penalties(model: keras.Model) -> list[Tensor]:
-    """Return the penalties of a model's last call, on weights and by ``add_loss`` of its layers: float32 scalars."""
+    """Return the losses that a model's layers added in its last call (regularizers, ``add_loss``): float32 scalars."""
     import tensorflow as tf  # noqa: PLC0415 (kinds define objectives without it)
 
     return [tf.reduce_sum(tf.cast(penalty, tf.float32)) for penalty in model.losses]

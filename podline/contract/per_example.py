@@ -1,4 +1,4 @@
-"""Stores models' answers to each example of a split, as arrays in a file beside ``evaluation.json``."""
+"""Stores a model's answer to each example of a split, as arrays in a file next to ``evaluation.json``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class PerExample:
 
     Attributes:
         file: name of the file.
-        holds: noun for its content.
-        decides: name of the array of answers.
-        has_thresholds: whether answers depend on thresholds, which examples held out of the training choose.
-        labels: the truth about each example, (n, …).
+        holds: noun for the content of the file, for messages.
+        decides: name of the array with the answers.
+        has_thresholds: whether answers depend on thresholds, which are chosen on examples held out of the training.
+        labels: the true labels of each example, (n, …).
     """
 
     file: ClassVar[str]
@@ -41,19 +41,19 @@ class PerExample:
 
     @property
     def right(self) -> Bools | None:
-        """Return which answers are right, (n,); None if answers are not right or wrong."""
+        """Return a mask of the right answers, (n,); None for answers that are not simply right or wrong."""
         return None
 
     def surest_mistakes(self) -> npt.NDArray[np.int64]:
-        """Return the places of the wrong answers, most confident first, (m,); by default none."""
+        """Return the indices of the wrong answers, the most confident first, (m,); none by default."""
         return np.empty(0, np.int64)
 
     def thresholds(self) -> Floats:
-        """Return the thresholds of the classes that suit these examples best, (classes,); empty without thresholds."""
+        """Return the best threshold of each class for these examples, (classes,); empty without thresholds."""
         return np.empty(0)
 
     def at_thresholds(self, thresholds: Floats) -> Self:  # noqa: ARG002 (without thresholds)
-        """Return the answers with other thresholds."""
+        """Return the answers with these thresholds, (classes,)."""
         return self
 
     @classmethod
@@ -66,7 +66,7 @@ class PerExample:
         """Read the file of an evaluation from its folder.
 
         Raises:
-            StoreError: the run has no evaluation, or one of another kind.
+            StoreError: the run has no evaluation, or its kind of task is another one.
             ArtifactError: the file is damaged.
         """
         name = f"{folder}/{cls.file}"
@@ -80,11 +80,11 @@ class PerExample:
                 f"{store.where(name)} holds no {cls.holds} ({error}); evaluate the run again"
             ) from error
         if len({len(getattr(found, each)) for each in _names(cls)}) != 1:
-            raise ArtifactError(f"{store.where(name)} holds {cls.holds} of unequal length; evaluate the run again")
+            raise ArtifactError(f"{store.where(name)} has {cls.holds} of unequal lengths; evaluate the run again")
         return found
 
     def at(self, places: npt.NDArray[np.int64]) -> Self:
-        """Return the examples at some places of the split, in the given order, (n,)."""
+        """Return the examples at some indices of the split, (n,), in the order of the indices."""
         return type(self)(**{name: getattr(self, name)[places] for name in _names(type(self))})
 
     @property
@@ -93,7 +93,7 @@ class PerExample:
         return getattr(self, self.decides)
 
     def to_bytes(self) -> bytes:
-        """Encode the arrays as a file that depends only on the values."""
+        """Encode the arrays as an .npz file; equal values give equal bytes."""
         buffer = io.BytesIO()
         arrays: dict[str, Any] = {name: getattr(self, name) for name in _names(type(self))}
         np.savez_compressed(buffer, **arrays)

@@ -1,4 +1,4 @@
-"""The contract by which a kind of task prepares pictures for its models, and formats their answers."""
+"""The interface by which a kind of task prepares pictures for its models, and formats the models' answers."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ Size = tuple[int, int]
 
 
 class PictureReader(ABC):
-    """Prepares pictures for a model, and formats its answers; each kind of task has one."""
+    """Prepares pictures for a model, and formats the model's answers; each kind of task has a subclass."""
 
     threshold: float | None
-    """The least score of people, or probability of labels; None for classes."""
+    """The lowest score of people, or the lowest probability of labels, to list; None for classes."""
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """The (height, width, channels) of the model's input."""
+        """The shape of the model's input: (height, width, channels)."""
 
     @property
     @abstractmethod
     def fit(self) -> Fit:
-        """How pictures fit into this shape."""
+        """How pictures are fitted into :attr:`shape`."""
 
     @property
     @abstractmethod
     def tells(self) -> Literal["classes", "labels", "people", "answer"]:
-        """The form of an answer: the most probable of all classes, some labels, people, or an installed kind's own."""
+        """The form of an answer: the most probable classes, labels, people, or another form of an installed kind."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ class PictureReader(ABC):
         return ()
 
     def form(self, manifest: Manifest) -> Form:
-        """Return what becomes of a picture's file, as in the conversion of the data set."""
+        """Return how a picture's file is decoded and fitted: as in the conversion of the data set."""
         return Form(self.shape, self.fit, int(manifest.converter.get("white", 0)))
 
     def fed(self, pixels: Image) -> Image:
@@ -50,7 +50,7 @@ class PictureReader(ABC):
         return fitted(pixels, self.shape, self.fit)
 
     def answers(self, outputs: Any) -> Any:
-        """Select the model outputs that are used, by default all; runs in TensorFlow's graph."""
+        """Select the model outputs that :meth:`said` needs, by default all; runs in TensorFlow's graph."""
         return outputs
 
     @abstractmethod
@@ -60,11 +60,11 @@ class PictureReader(ABC):
         Args:
             name: name of the picture.
             place: number of the picture, from 1.
-            size: the picture's.
+            size: width and height of the picture, in pixels.
             answer: the picture's output of :meth:`answers`.
             most: number of classes to list; all by default.
         """
 
     def drawn(self, _said: PicturePrediction, pixels: Image, /) -> Image:
-        """Draw an answer on its picture; by default, return the picture."""
+        """Draw a model's answer on the picture; by default, return the picture unchanged."""
         return pixels

@@ -1,4 +1,7 @@
-"""Figures of a candidate and of the known trainings of a reference's recipe, and the rules that make them."""
+"""Promotion rules, and the figures that they compare: of a candidate, and of known trainings.
+
+*Known trainings* are the reference and further trainings of its recipe.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,10 @@ from podline.recipes.measures import measure_named
 from podline.recipes.promotion_settings import Margin, PromotionSettings
 
 LEAST_EXAMPLES = 50
-"""The least number of test examples of a class or joint in a promotion; below it, only a total loss would show."""
+"""A class or joint with fewer test examples is ignored in a promotion, because only a total loss would be visible."""
 
 WIDEST = 0.2
-"""The widest automatic margin of a main metric with values up to 1, like accuracy and AP.
+"""The widest automatic margin of a main metric with values up to 1, such as accuracy and AP.
 
 Below about 200 test examples, a wider margin would promote models that are clearly worse."""
 
@@ -40,13 +43,13 @@ MAIN = "main"
 """The name of the rule of a kind's main metric."""
 PARTS = ("class", "joint")
 """The names of the rules of a kind's parts."""
-# Shares of equally good models that may miss the threshold of the main metric, and any other threshold.
+# Shares of equally good models that miss the threshold of the main metric, and the threshold of any other figure.
 _MISSED, _OTHERS_MISSED = 0.065, 0.05
 _DRAWS = 200
 
 
 class ModelCost(NamedTuple):
-    """The cost of a model: bytes of its parameters, multiply-adds per example."""
+    """The cost of a model: size of its parameters in bytes, multiply-adds per example."""
 
     bytes: int
     operations: int
@@ -60,15 +63,15 @@ E = TypeVar("E", bound=PerExample)
 class Compared(Generic[F_co]):
     """A candidate and the known trainings of the reference's recipe, evaluated on the same examples.
 
-    Its parameter is the type of their answers, of :meth:`podline.contract.answers.Answers.judged`.
+    The type parameter is the type of answers that :meth:`podline.contract.answers.Answers.judged` returns.
 
     Attributes:
-        kind: name of their kind of task.
+        kind: name of the models' kind of task.
         known: the answers of the known trainings, the reference's first.
         candidate: the candidate's answers.
-        class_names: class names by label.
-        costs: costs of the reference and of the candidate; None if only their answers are compared.
-        places: places of the compared examples in the candidate's split, (n,); None for all.
+        class_names: name of class 0, class 1, …
+        costs: costs of the reference and of the candidate; None if only answers are compared.
+        places: indices of the compared examples in the candidate's split, (n,); None for all.
     """
 
     kind: str
@@ -79,19 +82,20 @@ class Compared(Generic[F_co]):
     places: npt.NDArray[np.int64] | None = None
 
     def spread(self, settings: PromotionSettings) -> Spread:
-        """Return the assumed spread between seeds: that of the settings, or a measured one."""
+        """Return the assumed spread between seeds: from the settings, or as measured for this kind of task."""
         measured = assumed_spread(self.kind, len(self.class_names))
         main, part = settings.spread, settings.part_spread
         return Spread(measured.main if main == "auto" else main, measured.part if part == "auto" else part)
 
 
 class Thresholds(NamedTuple):
-    """The changes at which a verdict turns; higher is better.
+    """The changes of a figure at which the verdict changes; higher is better.
 
     Attributes:
-        promoted: a figure with at least this change is within the margin.
-        refused: a figure with a smaller change is worse beyond chance.
-        margin: a recipe that is worse by this gets promoted within a year with at most the probability of the settings.
+        promoted: a figure is good enough if it changes by at least this value.
+        refused: a figure is significantly worse if it changes by less than this value.
+        margin: a recipe that is worse by this value gets promoted within a year with at most the probability in the
+            settings.
     """
 
     promoted: Any
@@ -101,21 +105,21 @@ class Thresholds(NamedTuple):
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a candidate and of the known trainings, on the same examples. Higher is better.
+    """A metric of a candidate and of the known trainings, on the same examples. Higher is better.
 
-    For a measure for which lower is better, all values have their sign changed.
+    If lower values of the metric are better, all values have the opposite sign.
 
     Attributes:
         name: name of the metric, class or joint.
-        measure: the metric that defines the unit; for an unknown one it is a number with three decimals.
+        measure: the metric that defines the unit; values of an unknown metric are shown with three decimals.
         before: mean over the known trainings.
-        value: the candidate's figure.
-        sampled: variance, by the examples, of ``value`` minus ``before``.
-        noise: the effect of chance on it.
-        margin: the largest loss of a promoted model; ``auto`` for the smallest loss that can be shown.
-        examples: number of examples of a share; infinite for other figures.
-        counted: number of examples of a part.
-        rule: name of the rule that made it.
+        value: the candidate's value.
+        sampled: variance of ``value`` minus ``before`` due to the choice of the examples.
+        noise: the random variation of ``value`` minus ``before``.
+        margin: the largest loss of a promoted model; ``auto`` for the smallest loss that the test can detect.
+        examples: number of examples, for a share of examples; infinite for other metrics.
+        counted: number of examples of a class or joint.
+        rule: name of the rule that made the figure.
     """
 
     name: str
@@ -131,22 +135,22 @@ class Figure:
 
     @property
     def change(self) -> Any:
-        """The candidate's figure minus the mean of the known trainings."""
+        """The candidate's value minus the mean over the known trainings."""
         return self.value - self.before
 
     @property
     def counts(self) -> bool:
-        """Return whether it has enough examples for a promotion."""
+        """Return whether the figure has enough examples to influence a promotion."""
         return self.rule not in PARTS or self.counted >= LEAST_EXAMPLES
 
     def thresholds(self, figures: int, rate: float) -> Thresholds:
-        """Return the changes at which the verdict turns.
+        """Return the changes at which the verdict changes.
 
-        The main figure has half of the error budget of refusals, all others together have the other half.
+        The main metric has half of the error probability of refusals; all other figures together have the other half.
 
         Args:
-            figures: number of figures of the promotion.
-            rate: the error budget of a year.
+            figures: number of figures in the promotion.
+            rate: the error probability within a year.
         """
         main, night = self.rule == MAIN, nightly(rate)
         part = 1.0 if figures == 1 else 0.5 if main else 0.5 / (figures - 1)
@@ -164,11 +168,11 @@ class Figure:
         return Thresholds(-allowed, -refused, margin)
 
     def beyond(self, figures: int, rate: float) -> Any:
-        """Return the least change beyond chance: equal recipes reach it in a year with a probability of ``rate``."""
+        """Return the smallest significant change: equal recipes reach it within a year with probability ``rate``."""
         return self.noise.limit(self.sampled, nightly(rate) * (1.0 if self.rule == MAIN else 1 / figures))
 
     def more_trainings(self, figures: int, rate: float) -> int:
-        """Return the number of further known trainings that would decide, all else being equal; 0 if none would."""
+        """Return how many more known trainings would lead to a decision, all else being equal; 0 if none would."""
         known = self.noise.trainings
         for trainings in range(known + 1, MOST_TRAININGS + 1):
             sampled = self.sampled * (1 + 1 / trainings) / (1 + 1 / known)
@@ -179,7 +183,7 @@ class Figure:
         return 0
 
     def _limit(self, probability: float, worse: Any) -> Any:
-        """Return the change that a model worse by ``worse`` exceeds with at most ``probability``: its share varies."""
+        """Return the change that a model worse by ``worse`` exceeds with at most ``probability``."""
         factor = scale(self.before - worse, self.examples) / scale(self.before, self.examples)
         return self.noise.scaled(factor).limit(self.sampled + worse / self.examples, probability)
 
@@ -189,12 +193,12 @@ Judge = Callable[[Compared[Any], PromotionSettings], Iterable[Figure | Check]]
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of promotion.
+    """A promotion rule.
 
     Attributes:
-        name: name in ``promotion.json`` and in messages.
-        kind: kind of the models that it applies to; empty for all.
-        judge: returns figures, which chance may affect, or checks, which it does not, for compared models.
+        name: name of the rule in ``promotion.json`` and in messages.
+        kind: kind of task to which the rule applies; empty for all kinds.
+        judge: returns, for compared models, figures to be tested statistically, or checks that are already decided.
     """
 
     name: str
@@ -208,16 +212,17 @@ class Rule:
 
 
 def rule(name: str, kind: str = "") -> Callable[[Judge], Rule]:
-    """Make a rule from a function; see :class:`Rule`."""
+    """Return a decorator that makes a :class:`Rule` from a function."""
     return functools.partial(Rule, name, kind)
 
 
 def shares(known: Mapping[str, Floats], now: Mapping[str, Floats], spread: float, margin: Margin) -> Iterator[Figure]:
-    """Yield a figure for each share of right answers; each share has its own examples.
+    """Yield a figure for each share of right answers, such as the accuracy of each class.
 
     Args:
-        known: the right answers of each known training by the name of the share, (trainings, examples).
-        now: the right answers of the candidate, (examples,).
+        known: name of the share → mask of the right answers of each known training, (trainings, examples); the number
+            of examples may differ between shares.
+        now: name of the share → mask of the candidate's right answers, (examples,).
         spread: assumed standard deviation between seeds, for a share of one half.
         margin: see :class:`Figure`.
     """
@@ -238,14 +243,14 @@ def shares(known: Mapping[str, Floats], now: Mapping[str, Floats], spread: float
 def number(
     name: str, measure: str, values: Sequence[float], variances: tuple[float, float], spread: float, margin: Margin
 ) -> Figure:
-    """Return a figure that is a number, such as a loss, instead of a share of examples.
+    """Return a figure for a metric that is not a share of examples, such as a loss.
 
     Args:
         name: name of the figure.
         measure: see :class:`Figure`.
-        values: values of the known trainings, the reference first, and then the candidate's.
-        variances: variances, by the examples, of the candidate's minus the reference's figure, and of the reference's
-            alone.
+        values: values of the known trainings, the reference first, and the candidate's value last.
+        variances: two variances due to the choice of the examples: of the candidate's minus the reference's value, and
+            of the reference's value.
         spread: assumed standard deviation between seeds.
         margin: see :class:`Figure`.
     """
@@ -260,14 +265,14 @@ def number(
 def drawn(
     name: str, compared: Compared[E], value: Callable[[E], float], settings: PromotionSettings, measure: str = ""
 ) -> Figure:
-    """Return a figure that is any function of answers; drawing examples with replacement shows its noise.
+    """Return a figure for any function of the answers; the bootstrap over examples estimates its variance.
 
     Args:
         name: name of the figure.
         compared: models with an answer per example.
         value: computes the figure from the answers of one model; higher is better.
         settings: settings with the spread of seeds.
-        measure: the metric that defines the unit, as ``top1`` for a share; by default it is a plain number.
+        measure: the metric that defines the unit, such as ``top1`` for a share; a plain number by default.
     """
     random, count = np.random.default_rng(0), len(compared.candidate.labels)
     places = [random.integers(count, size=count) for _ in range(_DRAWS)]

@@ -105,12 +105,12 @@ class Checked:
             *(f"longer side {bounds:>12}: {plural(count, 'image')}" for bounds, count in self._sizes().items()),
             "",
             *(
-                f"left out: {plural(count, 'file')}: {reason} ({first[reason]}{', for one' if count > 1 else ''})"
+                f"left out: {plural(count, 'file')}: {reason} ({'for example ' if count > 1 else ''}{first[reason]})"
                 for reason, count in left_out.most_common()
             ),
             *self.source.near_lines,
             *(f"warning: {line}" for line in self.source.warnings),
-            f"records of {size(self._bytes)}; the images were decoded in {duration(self.seconds)}",
+            f"the records take {size(self._bytes)}; the images were decoded in {duration(self.seconds)}",
         ]
 
     def refuse(self, store: Store) -> None:

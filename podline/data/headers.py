@@ -46,8 +46,8 @@ _OTHER_FRAMES = frozenset(range(0xC3, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # The pattern begins with a literal byte (the last of several 0xFF), which makes the search twenty times as fast.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 
-# Pillow's warnings concern fields other than the pixels. The filter applies to the whole process, because one for a
-# block of code (warnings.catch_warnings) does not work among threads.
+# Pillow's warnings concern fields other than the pixels. The filter applies to the whole process, because
+# warnings.catch_warnings, a filter for a block of code, is not thread-safe.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 
@@ -262,7 +262,7 @@ def _frame(segment: bytes) -> tuple[int, int, int]:
     if precision != 8:
         raise PictureError(f"has {precision} bits per sample, expected 8; convert it")
     if not width * height:
-        raise PictureError(f"has {width}×{height} pixels")
+        raise PictureError(f"has {width}×{height} pixels, expected at least 1×1")
     if components not in (1, 3, 4):
         raise PictureError(f"has {components} components, expected 1, 3 or 4; convert it")
     return width, height, components
@@ -288,7 +288,7 @@ def exif_in(segment: bytes) -> Image.Exif:
 
 
 def orientation_of(exif: Callable[[], Image.Exif]) -> int:
-    """Return the orientation in EXIF data, 1 … 8; 1 if it is missing or unreadable."""
+    """Return the orientation in EXIF data, 1 … 8; 1 if the orientation is missing or the data are unreadable."""
     try:
         value = exif().get(ExifTags.Base.Orientation, 1)
     except Exception:

@@ -59,7 +59,7 @@ class LetterBox:
         return (np.asarray(joints, np.float64) + 0.5 - self.offset) / self.scale - 0.5
 
     def boxes_to_network(self, boxes: npt.ArrayLike) -> Array:
-        """Map boxes (…, 4), left, top, width, height, of the image to the square, float64."""
+        """Map boxes (…, 4) of the image, given as left, top, width, height, to the square, float64."""
         return boxes_in_squares(boxes, self.scale, self.offset)
 
 
@@ -69,7 +69,7 @@ def joints_in_squares(joints: npt.ArrayLike, scale: Vector, offset: Vector) -> A
 
 
 def boxes_in_squares(boxes: npt.ArrayLike, scale: Vector, offset: Vector) -> Array:
-    """Map boxes (…, 4): left, top, width, height; to squares, float64; see :func:`joints_in_squares`."""
+    """Map boxes (…, 4) of images, given as left, top, width, height, to squares; see :func:`joints_in_squares`."""
     moved = np.array(boxes, np.float64) * np.concatenate([scale, scale], axis=-1)
     moved[..., :2] += offset
     return moved

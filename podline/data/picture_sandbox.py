@@ -90,14 +90,14 @@ def decoder() -> Callable[[tuple[str, Sequence[PictureFile], Form]], list[tuple[
 
 
 def _decode(path: str, files: Sequence[PictureFile], form: Form) -> list[tuple[int, ...]]:
-    held = sum(_about(file, partial(held_of, form=form)) for file in files)
+    held = sum(_with_name(file, partial(held_of, form=form)) for file in files)
     if held > form.most:
         raise SourceError(f"{len(files)} pictures have {held:,} pixels vs {form.most:,} at most; send fewer")
     shapes = []
     with Path(path).open("wb") as stream:
         for file in files:
             declared = partial(_begin, file.name)
-            pixels = _about(file, partial(picture_of, declared=declared, form=form)).pixels
+            pixels = _with_name(file, partial(picture_of, declared=declared, form=form)).pixels
             stream.write(np.ascontiguousarray(pixels).data)
             shapes.append(pixels.shape)
     return shapes
@@ -107,7 +107,7 @@ def _begin(name: str, pixels: int, held: int) -> None:
     begin(limits_of_pixels(pixels, held), name)
 
 
-def _about(file: PictureFile, function: Callable[[bytes], Result]) -> Result:
+def _with_name(file: PictureFile, function: Callable[[bytes], Result]) -> Result:
     try:
         return function(file.data)
     except PictureError as error:

@@ -153,7 +153,7 @@ def picture_of(
         if pixels is None:
             raise PictureError("is damaged: it cannot be decoded")
         pixels = pixels[..., ::-1] if factor > 1 else pixels  # red, green, blue
-        found = _oriented(_whole(pixels, header, factor), header[:2], header.orientation, annotated)
+        found = _oriented(_aligned(pixels, header, factor), header[:2], header.orientation, annotated)
     if not form.shape:
         return found
     return found._replace(pixels=fitted(found.pixels, form.shape, form.fit, (found.height, found.width)))
@@ -189,7 +189,7 @@ def _factor(header: Header, form: Form) -> int:
     return min(reduction(header.height, header.width, form.shape, form.fit), turned)
 
 
-def _whole(pixels: Pixels, header: Header, factor: int) -> Pixels:
+def _aligned(pixels: Pixels, header: Header, factor: int) -> Pixels:
     """Resample a reduced picture whose last column or row lies partly outside the picture.
 
     The pixels become slightly larger, so that a whole number of pixels covers the picture exactly.

@@ -137,7 +137,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
     folder = work / key
     with explained("write", folder):
         uses.hold(use_of(folder))
-    found = _whole(folder)
+    found = _verified(folder)
     if found is not None:
         with explained("write", folder):
             os.utime(folder)  # records the use
@@ -193,12 +193,12 @@ def _publish(making: Path, folder: Path, aside: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
-        if _whole(folder) is None:
+        if _verified(folder) is None:
             folder.rename(aside)
             making.rename(folder)
 
 
-def _whole(folder: Path) -> tuple[RawFile, ...] | None:
+def _verified(folder: Path) -> tuple[RawFile, ...] | None:
     """Return the files of a published folder if all exist with their checksums; else None."""
     try:
         files = [SourceFile.model_validate(file) for file in json.loads((folder / _LIST).read_text())]

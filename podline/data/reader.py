@@ -79,7 +79,7 @@ class SplitReader:
             self._places = places(table, self.info)
         self._checked = np.zeros(len(self), np.bool_)
         paths = [local(file.file) for shard in shards for file in shard.files] if watched else []
-        self._signs = {path: _sign(path) for path in paths}
+        self._file_states = {path: _file_state(path) for path in paths}
 
     def __len__(self) -> int:
         return self.info.records
@@ -133,7 +133,7 @@ class SplitReader:
         return first + self._index[places], first + self._index[places + 1]
 
     def _physical(self, indices: Ids) -> Ids:
-        """Return the positions of examples among all records of the shards."""
+        """Map positions in the split to positions in its shards, which may have records of other versions too."""
         return indices if self._places is None else self._places[indices].astype(np.int64)
 
     def _require_sound(self, indices: Ids, starts: Ids, ends: Ids) -> None:
@@ -143,7 +143,7 @@ class SplitReader:
         stored = self._files.take(ends - FOOTER_BYTES, FOOTER_BYTES).view("<u4")[:, 0]
         if heads != self._files.take(starts, HEADER_BYTES).tobytes() or not np.array_equal(crcs, stored):
             for index, (start, end) in zip(indices.tolist(), frames, strict=True):
-                require_sound(*self._found(index), data[start:end])
+                require_sound(*self._path_location(index), data[start:end])
         self._checked[indices] = True
 
     def _images(self, indices: Ids, begins: Ids, ends: Ids, field: FieldInfo) -> Pixels:
@@ -154,14 +154,14 @@ class SplitReader:
             try:
                 image[...] = jpeg_files.decoded(data[begin:end].tobytes(), field.shape, field.fit)
             except PictureError as error:
-                raise damaged_record(*self._found(index), f"has an image that {error}") from error
+                raise damaged_record(*self._path_location(index), f"has an image that {error}") from error
 
         columns = (column.tolist() for column in (indices, begins, ends))
         for _ in in_order(lambda one: decoded(*one), zip(*columns, images, strict=True), usable_cores()):
             pass
         return images
 
-    def _found(self, index: int) -> tuple[str, int, int]:
+    def _path_location(self, index: int) -> tuple[str, int, int]:
         """Return the location of an example as :meth:`locate` does, but with the shard's path instead of its name."""
         file, place, byte = self.locate(index)
         return str(self._local(file)), place, byte
@@ -191,8 +191,8 @@ class SplitReader:
         Raises:
             ArtifactError: a file was changed.
         """
-        for path, sign in self._signs.items():
-            if _sign(path) != sign:
+        for path, state in self._file_states.items():
+            if _file_state(path) != state:
                 raise ArtifactError(
                     f"{path} was changed while it was read, so the results are discarded; run the command again: "
                     "it verifies the file and resumes from the last checkpoint"
@@ -278,7 +278,7 @@ def require_content(store: Store, name: str, found: Listed | None, info: FileInf
     return found
 
 
-def _sign(path: Path) -> tuple[int, int] | None:
+def _file_state(path: Path) -> tuple[int, int] | None:
     try:
         facts = path.stat()
     except FileNotFoundError:

@@ -54,10 +54,10 @@ class Records(NamedTuple):
     """Some records of a version.
 
     Attributes:
-        ids: numbers of the records, ascending, (n,).
-        keys: identities of their images, (n,).
-        digests: digests of their pixels and targets, (n,).
-        targets: their targets as encoded text, (n,).
+        ids: numbers of the records, ascending, int64 (n,).
+        keys: identities of the records' images, S16 (n,).
+        digests: digests of the records' pixels and targets, S16 (n,).
+        targets: the records' targets as encoded text, object (n,).
     """
 
     ids: Ids

@@ -59,7 +59,7 @@ class RecordLayout:
 
     @property
     def decoded(self) -> RecordLayout:
-        """The layout of the same records with pixels, which is this layout."""
+        """This layout itself, since it stores pixels; see :attr:`EncodedLayout.decoded`."""
         return self
 
     @property

@@ -47,7 +47,7 @@ class SourceSplit:
     """The convertible records of one split.
 
     Attributes:
-        name: ``train`` …
+        name: name of the split, such as ``train``.
         image_shape: (height, width, channels).
         pixels: the decoded images of all splits.
         targets: feature name → values by row of ``pixels``, (rows, …); class numbers have any unsigned dtype.
@@ -93,7 +93,7 @@ class RowsByPlace:
 
     Attributes:
         pixels: the images of all splits.
-        shape: (height, width, channels) of each.
+        shape: (height, width, channels) of each image.
     """
 
     pixels: DecodedRows

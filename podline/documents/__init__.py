@@ -1,1 +1,1 @@
-"""The JSON documents in a store, each with one model and one reader. Who makes them, and when, is above."""
+"""The JSON documents in a store: for each kind of document, one pydantic model and one function that reads it."""

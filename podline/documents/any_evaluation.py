@@ -13,7 +13,7 @@ EVALUATION = "evaluation.json"
 
 
 class Scored(Frozen):
-    """A model's figures on some examples: ``metrics`` by name; the evaluation's ``measure`` is one of them."""
+    """A model's metrics on some examples, by name; the main metric, ``RunEvaluation.measure``, is one of them."""
 
     metrics: dict[str, Metric]
 
@@ -32,13 +32,13 @@ class RunEvaluation(Frozen, Generic[F_co]):
         fingerprint: the data set's fingerprint.
         weights_sha256: the identity of the evaluated weights.
         split: the evaluated split.
-        trained: the model's figures on the split.
-        untrained: the figures of the same network with random weights, on the same split.
-        seen: the model's figures on training examples without augmentation.
-        guessing: the figure of guessing, with the range that chance gives it.
-        better_than_guessing: the sanity check: the trained model is better than this range.
-        learned: the same check on training examples. A model that passes only this check needs more training images;
-            one that fails it has learned nothing.
+        trained: the model's metrics on the split.
+        untrained: the metrics of the same network with random weights, on the same split.
+        seen: the model's metrics on training examples without augmentation.
+        guessing: the main metric of guessing, with the range that it has by chance.
+        better_than_guessing: whether the trained model's main metric is better than the range of ``guessing``.
+        learned: whether the main metric on training examples is better than guessing. A model that is so only there
+            needs more training images; a model that is not has learned nothing.
     """
 
     measure: ClassVar[str]
@@ -58,10 +58,10 @@ class RunEvaluation(Frozen, Generic[F_co]):
 
     @classmethod
     def of(cls, evaluation: AnyEvaluation) -> Self:
-        """Return an evaluation as one of this kind.
+        """Return an evaluation of any kind with the type of this kind.
 
         Raises:
-            ArtifactError: it is of another kind.
+            ArtifactError: the evaluation is of a different kind.
         """
         if isinstance(evaluation, cls):
             return evaluation
@@ -70,11 +70,11 @@ class RunEvaluation(Frozen, Generic[F_co]):
 
     @property
     def guessed(self) -> dict[str, Metric]:
-        """The figures of guessing that the sanity check uses, by the names of the metrics."""
+        """The metrics of guessing by name; ``better_than_guessing`` compares the model with them."""
         return {self.measure: self.guessing}
 
     def parts(self) -> dict[str, Metric]:
-        """Return the figures of classes or joints, by name; none by default."""
+        """Return the metric of each class or joint, by the name of the class or joint; empty by default."""
         return {}
 
     @property

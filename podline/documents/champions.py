@@ -1,7 +1,8 @@
 """The champion of each recipe: an append-only history, ``models/<recipe>/history/000001.json`` and so on.
 
-``models/<recipe>/beginnings/<digest>.json`` records permanently which champion a training began with. The last entry of
-the history names the champion. Of two simultaneous changes one succeeds; a killed change is either complete or absent.
+The last entry of the history names the champion. If two processes change the champion at the same time, one succeeds. A
+killed change is either complete or absent. ``models/<recipe>/beginnings/<digest>.json`` records permanently from which
+champion's weights a training starts.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class Crowned(Frozen):
 
     Attributes:
         number: number of the change, from 1.
-        action: reason for the change: the rules, a person against the rules, or a rollback of a later champion.
+        action: kind of the change: by the rules, by a person against the rules, or by a rollback of a later champion.
         run: the run of the model.
-        weights_sha256: the model's identity.
-        dataset: the data set of its training …
-        fingerprint: … and the data set's fingerprint.
-        reason: a person's reason; may be empty.
-        reference: whether candidates are compared with it from now on, because it is better than the previous
-            reference, or because a person promoted it against the rules.
+        weights_sha256: sha256 of the model's weights.
+        dataset: name of the data set on which the model was trained.
+        fingerprint: fingerprint of this data set.
+        reason: the reason that a person gave; may be empty.
+        reference: whether later candidates are compared with this model: it is better than the previous reference, or
+            a person promoted it against the rules.
         time: Unix time.
         token: a unique value, so that two equal changes differ.
     """
@@ -58,7 +59,7 @@ HISTORY = Series(
     f"{FOLDER}/{{}}/history",
     Crowned,
     "an entry of a champion's history",
-    "put it back, or delete {} and promote a run again",
+    "restore the file, or delete {} and promote a run again",
 )
 
 
@@ -84,29 +85,29 @@ def recipes(store: Store) -> list[str]:
 
 
 def recipes_among(names: Iterable[str]) -> list[str]:
-    """Return the recipes whose histories contain some of the names."""
+    """Return the recipes of those files that belong to a champion's history, given names of files in the store."""
     return sorted({name.split("/")[1] for name in names if HISTORY.has(name)})
 
 
 def is_beginning(name: str) -> bool:
-    """Return whether a name in the store is that of a beginning."""
+    """Return whether a file in the store, given its name, is a ``beginnings/<digest>.json``."""
     return bool(_BEGINNING.fullmatch(name))
 
 
 def beginning(store: Store, recipe: str, digest: str, choose: Callable[[], str]) -> str:
-    """Return the run of the champion that a training starts from; empty if it starts from scratch.
+    """Return the run of the champion from whose weights a training starts; empty for a training from scratch.
 
-    The first answer is permanent, so that the same training stays the same run after a promotion.
+    The first call for a digest stores its result for all later calls. So a promotion does not change the run's name.
 
     Args:
         store: the store.
         recipe: the recipe of the champion.
         digest: digest of the training.
-        choose: returns the champion's run if there is no answer yet.
+        choose: returns the champion's run; called only if none is stored yet.
 
     Raises:
-        ArtifactError: the recorded answer is damaged.
-        StoreError: the answer cannot be written.
+        ArtifactError: the stored document is damaged.
+        StoreError: the document cannot be written.
     """
     name = f"{FOLDER}/{recipe}/beginnings/{digest[:12]}.json"
     if not store.exists(name):
@@ -119,13 +120,13 @@ def history(store: Store, recipe: str) -> list[Crowned]:
     """Return every change of a recipe's champion, oldest first; empty if it has none.
 
     Raises:
-        ArtifactError: an entry is damaged, or one is missing.
+        ArtifactError: an entry is damaged or missing.
     """
     found = HISTORY.read(store, recipe)
     for place, entry in enumerate(found, start=1):
         if entry.number != place:
             raise ArtifactError(
-                f"{store.where(HISTORY.name(recipe, place))} is missing, and number {entry.number} is there; "
+                f"{store.where(HISTORY.name(recipe, place))} is missing, although number {entry.number} exists; "
                 f"{HISTORY.remedy_of(store, recipe)}"
             )
     return found
@@ -142,7 +143,7 @@ def champion(store: Store, recipe: str) -> Crowned | None:
 
 
 def require_never_champion(store: Store, recipe: str, run: str) -> None:
-    """Refuse to write the training of a run that was ever a champion: other bits would be another model.
+    """Refuse to train a run again whose model was ever the champion, because the new weights could differ.
 
     Raises:
         SettingsError: the run was a champion.
@@ -150,9 +151,9 @@ def require_never_champion(store: Store, recipe: str, run: str) -> None:
     for entry in history(store, recipe):
         if entry.run == run:
             raise SettingsError(
-                f"{store.where(f'runs/{run}')} was promoted as number {entry.number} of {recipe}, so its training is "
-                "never written again: train with another --seed, or put a damaged file back; `podline models rollback "
-                f"{recipe}` makes the previous champion the champion again"
+                f"{store.where(f'runs/{run}')} was promoted as number {entry.number} of {recipe}, so it is never "
+                "trained again: train with another --seed, or restore the damaged file from a backup; `podline models "
+                f"rollback {recipe}` makes the previous champion the champion again"
             )
 
 
@@ -165,12 +166,12 @@ def crown(
         store: the store.
         recipe: the recipe of the champion.
         candidate: the model.
-        before: the champion at the time of the decision.
-        action: reason for the change.
-        reason: a person's reason.
+        before: the champion at the time of the decision, or None.
+        action: kind of the change.
+        reason: the reason that a person gave; may be empty.
 
     Raises:
-        OvertakenError: another champion was set since the decision.
+        OvertakenError: the champion has changed since the decision.
         StoreError: the entry cannot be written.
     """
     entry = Crowned(
@@ -186,14 +187,15 @@ def crown(
     except TakenError:
         now = champion(store, recipe)
         raise OvertakenError(
-            f"{recipe}: {candidate.run} was judged against {before.run if before else 'no champion'}, and meanwhile "
-            f"{now.run if now else 'another'} became the champion; nothing was changed, promote it again"
+            f"{recipe}: {candidate.run} was compared with {before.run if before else 'no champion'}, but meanwhile "
+            f"{now.run if now else 'another run'} became the champion; nothing was changed, promote {candidate.run} "
+            "again"
         ) from None
     return entry
 
 
 def roll_back(store: Store, recipe: str, reason: str = "") -> Crowned:
-    """Make the previous champion the champion again; a second call goes back one more.
+    """Make the previous champion the champion again; a second call restores the champion before that.
 
     Raises:
         StoreError: there is no previous champion.
@@ -202,8 +204,11 @@ def roll_back(store: Store, recipe: str, reason: str = "") -> Crowned:
     entries = history(store, recipe)
     line = standing(entries)
     if len(line) < 2:
-        there = f"{line[0].run} is its first champion" if line else "it has no champion"
-        raise StoreError(f"{store.where(f'{FOLDER}/{recipe}')}: {there}; there is nothing to roll back to")
+        there = f"{line[0].run} is the first champion" if line else "the recipe has no champion"
+        raise StoreError(
+            f"{store.where(f'{FOLDER}/{recipe}')}: {there}, so there is no previous champion to roll back to; "
+            "promote a run instead"
+        )
     to = line[-2]
     candidate = Candidate(to.run, to.weights_sha256, to.dataset, to.fingerprint, to.reference)
     return crown(store, recipe, candidate, entries[-1], "rolled back", reason)

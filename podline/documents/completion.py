@@ -1,9 +1,9 @@
-"""Completion records: a stage is done, with size and sha256 of every file that it wrote.
+"""Completion records: each says that a stage is done, and has size and sha256 of every file that the stage wrote.
 
-For the files of a data set, sizes and checksums are in the manifest, and the record has only their times.
+The sizes and checksums of a data set's files are in its manifest; the completion record has only publication times.
 
-A record is the file ``<folder>/stages/<stage>.json``, published last. Later calls read it to know that the work is
-complete, ``podline store verify`` checks a folder against it, and readers verify files with it.
+A completion record is the file ``<folder>/stages/<stage>.json``, published last. If it exists, the next call of the
+stage returns the earlier result. ``podline store verify`` and all readers compare the files with its checksums.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Artifact(Frozen):
     """A file that a stage wrote.
 
     Attributes:
-        name: its name in the store.
-        bytes: its size.
-        sha256: checksum of its content.
-        modified: Unix time of its publication, or None.
+        name: name of the file in the store.
+        bytes: size of the file.
+        sha256: checksum of the content.
+        modified: Unix time of the file's publication, or None.
     """
 
     name: str
@@ -38,9 +38,9 @@ class Artifact(Frozen):
     modified: float | None = None
 
     def is_unchanged(self, found: Listed) -> bool:
-        """Return whether a file has the size and the time of its publication.
+        """Return whether a listed file has the recorded size and publication time.
 
-        The file may still be damaged, if its time was set back or the disk is faulty; TFRecord's CRCs detect that.
+        Such a file may still be damaged, by a faulty disk or a reset modification time; TFRecord's CRCs detect that.
         """
         return (found.bytes, found.published) == (self.bytes, self.modified)
 
@@ -52,10 +52,10 @@ class Completion(Frozen):
         stage: name of the stage.
         spec_digest: digest of the stage's spec.
         result: the stage's result.
-        artifacts: files of the stage; it runs again if one of them is damaged.
+        artifacts: files of the stage; the stage runs again if one of these files is damaged.
         beside: further files, which only ``podline store verify`` checks.
-        published: for a stage that wrote or verified a data set: the publication time of each of the manifest's files,
-            as Unix times, float64 in base64, in the order of their names. So a million shards take 11 MB.
+        published: for a stage that wrote or verified a data set: the publication times (Unix, float64, in base64) of
+            all files in the manifest, sorted by the files' names. A million shards take 11 MB.
     """
 
     stage: str
@@ -67,22 +67,22 @@ class Completion(Frozen):
 
     @property
     def times(self) -> array[float]:
-        """The times in :attr:`published`."""
+        """The publication times in :attr:`published`, decoded."""
         return array("d", base64.b64decode(self.published))
 
 
 def packed(times: Iterable[float]) -> str:
-    """Encode times for :attr:`Completion.published`."""
+    """Encode publication times for :attr:`Completion.published`."""
     return base64.b64encode(array("d", times)).decode()
 
 
 def completion_name(folder: str, stage: str) -> str:
-    """Return the name, in the store, of a stage's completion record."""
+    """Return the store name of a stage's completion record."""
     return f"{folder}/stages/{stage}.json"
 
 
 def record_files(store: Store, folder: str, stage: str, names: Iterable[str]) -> None:
-    """Write a completion record for files that are not made by a stage of :mod:`podline.stages.specs`."""
+    """Write a completion record for files that no stage of :mod:`podline.stages.specs` has written."""
     artifacts = tuple(artifact_of(store, name) for name in names)
     record = Completion(stage=stage, spec_digest="", result={}, artifacts=artifacts)
     store.publish_json(completion_name(folder, stage), record.model_dump(mode="json"), replace=True)
@@ -100,7 +100,7 @@ def read_completion(store: Store, folder: str, stage: str) -> Completion:
 
 
 def artifact_of(store: Store, name: str) -> Artifact:
-    """Read a published file completely, and return it as an artifact."""
+    """Return size, sha256 and publication time of a published file; reads the whole file."""
     found = store.find(name)
     if found is None:
         raise StoreError(f"{store.where(name)} is missing, although it was written just now")
@@ -108,25 +108,25 @@ def artifact_of(store: Store, name: str) -> Artifact:
 
 
 def listed_artifact(store: Store, found: Listed) -> Artifact:
-    """Return a listed file as an artifact."""
+    """Return size, sha256 and publication time of a file from a listing of the store."""
     return Artifact(
         name=found.name, bytes=found.bytes, sha256=store.sha256(found.name, found), modified=found.published
     )
 
 
 def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None:
-    """Return the problem of an artifact in one line, or None.
+    """Compare a file in the store with its completion record; return the damage in one line, or None.
 
     Args:
         store: the store.
-        artifact: the artifact as recorded.
-        there: its current listing in the store.
+        artifact: the file as recorded.
+        there: the file as now listed in the store; None for a missing file.
     """
     where = store.where(artifact.name)
     if there is None:
         return f"{where} is gone"
     if there.bytes != artifact.bytes:
-        return f"{where} has {there.bytes} bytes vs {artifact.bytes} when it was written"
+        return f"{where} has {there.bytes} bytes, expected the {artifact.bytes} that were written"
     try:
         found = store.sha256(artifact.name, there)
     except (ArtifactError, StoreError) as error:
@@ -135,13 +135,13 @@ def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None
 
 
 def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
-    """Read a small file that a stage wrote, and verify it by the stage's completion record.
+    """Read a small file that a stage wrote, and verify its sha256 against the stage's completion record.
 
-    A file without a record, for example of an unfinished stage, is not verified.
+    Without a completion record, for example of an unfinished stage, the file is not verified.
 
     Args:
         store: the store.
-        folder: the folder of the record.
+        folder: the folder of the completion record.
         stage: the stage that wrote the file.
         name: name of the file in the store.
 
@@ -155,7 +155,7 @@ def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
 
 
 def local_artifact(store: Store, folder: str, stage: str, name: str) -> Path:
-    """Return the verified file as a local file; see :func:`read_artifact`."""
+    """Return the local path of a file that a stage wrote, after a download if needed; see :func:`read_artifact`."""
     path = store.local(name)
     with explained("read", path):
         _require(store, folder, stage, name, lambda: digests.of_file(path))
@@ -171,4 +171,4 @@ def _require(store: Store, folder: str, stage: str, name: str, sha256: Callable[
 
 
 def _differs(where: str, found: str, written: str) -> str | None:
-    return None if found == written else f"{where} has sha256 {found[:12]}… vs {written[:12]}… when it was written"
+    return None if found == written else f"{where} has sha256 {found[:12]}…, expected {written[:12]}… as written"

@@ -1,6 +1,6 @@
-"""Reviews of a data set's labels by people, append-only: ``corrections/<dataset>/000001.json`` and so on.
+"""People's corrections of a data set's labels, append-only: ``corrections/<dataset>/000001.json`` and so on.
 
-If two reviews decide about one image, the later one counts.
+If two reviews contain the same image, the later review counts.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Decision = Literal["keep", "relabel", "drop"]
 
 
 class Correction(Frozen):
-    """A person's decision about an image.
+    """A person's decision about an image's label.
 
     Attributes:
-        decision: ``keep`` the label, ``relabel`` the image, or ``drop`` it.
+        decision: ``keep`` the label, ``relabel`` the image, or ``drop`` the image from the data set.
         label: the right label, for ``relabel``.
     """
 
@@ -38,8 +38,8 @@ class Review(Frozen):
     Attributes:
         by: name of the reviewer.
         time: Unix time.
-        corrections: decisions by the identity of an image; see :mod:`podline.data.identity`. Podline 1.0 wrote the
-            sha256 of its pixels.
+        corrections: an image's identity (see :mod:`podline.data.identity`) → the decision. Podline 1.0 wrote the sha256
+            of the image's pixels as identity.
     """
 
     by: str
@@ -47,17 +47,17 @@ class Review(Frozen):
     corrections: dict[str, Correction] = Field(min_length=1)
 
 
-REVIEWS = Series(f"{FOLDER}/{{}}", Review, "a review", "put it back, or delete it and apply the review again")
+REVIEWS = Series(f"{FOLDER}/{{}}", Review, "a review", "restore the file, or delete it and apply the review again")
 
 
 def corrections(store: Store, dataset: str) -> dict[str, Correction]:
-    """Return the effective decisions of all reviews of a data set, by the image's identity; see :meth:`Series.read`."""
-    found = REVIEWS.read(store, dataset)
-    return {image: said for review in found for image, said in review.corrections.items()}
+    """Return an image's identity → the latest decision about it, from all reviews; see :meth:`Series.read`."""
+    reviews = REVIEWS.read(store, dataset)
+    return {image: decision for review in reviews for image, decision in review.corrections.items()}
 
 
-def publish_review(store: Store, dataset: str, by: str, said: Mapping[str, Correction]) -> str:
-    """Add a review to a data set; return its name in the store."""
-    review = Review(by=by, time=time.time(), corrections=dict(said))
+def publish_review(store: Store, dataset: str, by: str, decisions: Mapping[str, Correction]) -> str:
+    """Add a person's review of a data set's labels; return the store name of the new document."""
+    review = Review(by=by, time=time.time(), corrections=dict(decisions))
     number = REVIEWS.append(store, dataset, lambda _number, _known: review)
     return REVIEWS.name(dataset, number)

@@ -1,4 +1,4 @@
-"""A feature of records: what a source or a kind of task asks a data set to store beside each image."""
+"""A feature of a tf.train.Example that a source or a kind of task adds to every record of a data set."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from podline.documents.manifest import Fit
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature of a source's records: its key, its dtype and its real shape (() for a scalar).
+    """A feature of a source's records.
 
     Attributes:
+        name: the feature's key in the tf.train.Example.
+        dtype: a NumPy dtype name.
+        shape: shape of the decoded value; () for a scalar.
         width: bytes of an int64 scalar's varint; see :func:`podline.data.records.label_feature`.
-        fit: how an image file in records becomes pixels; see :class:`podline.documents.manifest.FieldInfo`.
-        class_names: a label's class names, by value.
+        fit: how an image file is fitted into a square; see :class:`podline.documents.manifest.FieldInfo`.
+        class_names: for a label, the name of class 0, class 1, …
     """
 
     name: str

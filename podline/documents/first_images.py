@@ -1,6 +1,6 @@
-"""The number and size of the training images at the first conversion of a data set's name.
+"""The number and size of the training images when a data set was first converted.
 
-They choose the values of a recipe for few images once, so that the later nights of the name train the same network.
+The recipe for few images chooses its network and values by them, so that all later nights train the same network.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class FirstImages(Frozen):
     """The training images of a first conversion.
 
     Attributes:
-        images: their number.
-        side: the median of their longer sides, in pixels.
+        images: number of images.
+        side: median of the images' longer sides, in pixels.
     """
 
     images: int
@@ -29,7 +29,7 @@ class FirstImages(Frozen):
 
 
 def first_images(store: Store, dataset: str) -> FirstImages | None:
-    """Return what the first conversion of a data set's name had; None without a document.
+    """Return the number and size of the images at a data set's first conversion; None if they are not recorded.
 
     Raises:
         ArtifactError: the document is damaged.
@@ -37,18 +37,18 @@ def first_images(store: Store, dataset: str) -> FirstImages | None:
     name = _name(dataset)
     if not store.exists(name):
         return None
-    return read_model(store, name, FirstImages, "a number and size of images", "delete it, and give --model")
+    return read_model(store, name, FirstImages, "a number and size of images", "delete it and give --model")
 
 
 def is_first(store: Store, dataset: str) -> bool:
-    """Return whether a data set has neither a document nor a converted version."""
+    """Return whether a data set was never converted: it has no version and no :class:`FirstImages`."""
     return not store.exists(_name(dataset)) and not versions(store, dataset)
 
 
-def publish_first_images(store: Store, dataset: str, found: FirstImages) -> None:
-    """Publish what a first conversion has; the document of another process stays."""
+def publish_first_images(store: Store, dataset: str, first: FirstImages) -> None:
+    """Record the images of a first conversion, unless another process has done so."""
     with contextlib.suppress(TakenError):
-        store.publish_json(_name(dataset), found.model_dump())
+        store.publish_json(_name(dataset), first.model_dump())
 
 
 def _name(dataset: str) -> str:

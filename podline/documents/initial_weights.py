@@ -1,4 +1,4 @@
-"""``initial_weights.json`` of a run: the weights taken from a file. Needs no TensorFlow."""
+"""``initial_weights.json`` of a run: which layers started with weights from a file. Needs no TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from podline.documents.completion import read_artifact
 from podline.store.contract import Store
 
 INITIAL_WEIGHTS = "initial_weights.json"
-# Number of names that are listed, enough to recognise the layers.
+# Number of layer names in a message, enough to recognise the layers.
 _FEW = 3
 
 
 class OtherShape(Frozen):
-    """A layer with the name of a layer in the file but other shapes."""
+    """A layer whose weights in the file have other shapes than in the model, so that they were not loaded."""
 
     layer: str
     in_file: tuple[tuple[int, ...], ...]
@@ -33,14 +33,14 @@ class InitialWeights(Frozen):
     """The result of loading initial weights from a file.
 
     Attributes:
-        file: its path when the run began.
+        file: path of the file when the run began.
         checksum: checksum of the file.
-        published: source of published weights, or None.
-        licence: their licence, or None.
+        published: publication in which published weights appeared, or None.
+        licence: licence of published weights, or None.
         parameters: number of loaded values.
         taken: layers with loaded weights.
-        other_shape: layers with other shapes in the file; they began with fresh weights.
-        missing: layers of the model that the file lacks; they began with fresh weights.
+        other_shape: layers with other shapes in the file; initialized at random.
+        missing: layers of the model that the file lacks; initialized at random.
         unused: layers of the file that the model lacks.
     """
 
@@ -55,36 +55,36 @@ class InitialWeights(Frozen):
     unused: tuple[str, ...]
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Yield pairs for a table: a group of layers, and its names."""
+        """Yield rows for a table: (description, value), such as ("taken", "3 layers (…), 1,200 parameters")."""
         yield "file", f"{self.file} (checksum {self.checksum[:12]}…)"
         if self.published and self.licence:
             yield from (("published in", self.published), ("licence", self.licence))
         yield "taken", f"{_named(self.taken)}, {plural(self.parameters, 'parameter')}"
-        yield "other shape, fresh", _named([str(each) for each in self.other_shape])
-        yield "missing in the file, fresh", _named(self.missing)
-        yield "unused of the file", _named(self.unused)
+        yield "other shape, not loaded", _named([str(each) for each in self.other_shape])
+        yield "not in the file", _named(self.missing)
+        yield "only in the file", _named(self.unused)
 
     def __str__(self) -> str:
         return "; ".join(f"{what}: {which}" for what, which in self.rows())
 
 
 def read_initial_weights(store: Store, folder: str) -> InitialWeights:
-    """Read the record of a run's initial weights.
+    """Read a run's ``initial_weights.json``.
 
     Raises:
-        StoreError: the record cannot be read.
-        ArtifactError: the record has changed.
+        StoreError: the file cannot be read.
+        ArtifactError: the file has changed.
     """
     name = f"{folder}/{INITIAL_WEIGHTS}"
     try:
         return InitialWeights.model_validate_json(read_artifact(store, folder, "train", name))
     except ValueError as error:
-        problem = f"does not say which weights training began with ({error}); train the run again"
+        problem = f"is not a description of initial weights ({error}); train the run again"
         raise ArtifactError(f"{store.where(name)} {problem}") from error
 
 
 def _named(names: Sequence[str]) -> str:
-    """Return the number of layers, and the first names."""
+    """Return text: the number of layers, and the first layers' names."""
     return f"{plural(len(names), 'layer')} ({first_few(names, _FEW)})" if names else "none"
 
 

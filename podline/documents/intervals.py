@@ -1,4 +1,4 @@
-"""Computes 95 % intervals of figures, the baseline of guessing, and p-values of several tests."""
+"""Statistics: 95 % intervals of metrics, the accuracy of guessing, and Holm's correction of p-values."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ ENDS = TAIL, 1 - TAIL
 RESAMPLES = 1_000
 """Number of samples of a bootstrap."""
 Z = NormalDist().inv_cdf(1 - TAIL)
-"""The number of standard deviations that contains a normal variable with a probability of 95 %: 1.96."""
+"""1.96: a normal variable is within ± 1.96 standard deviations of its mean with a probability of 95 %."""
 
 
 def wilson_interval(successes: int, trials: int) -> Metric:
-    """Return a share with Wilson's score interval: all rates that a test at 5 % does not reject.
+    """Return the share successes / trials with Wilson's score interval: all rates that a test at 5 % does not reject.
 
     Wilson: "Probable Inference, the Law of Succession, and Statistical Inference", JASA 1927. In contrast to the normal
     approximation, the interval stays within 0…1 and is never empty.
 
     Args:
         successes: from 0 to ``trials``.
-        trials: number of trials; without any, the share is 0 within 0…1.
+        trials: number of trials; for 0 trials, the share is 0 and the interval is 0…1.
     """
     if not 0 <= successes <= trials:
-        raise ValueError(f"{successes} successes vs {trials} trials")
+        raise ValueError(f"got {successes} successes, expected 0 to {trials}, the number of trials")
     if trials == 0:
         return Metric(value=0.0, low=0.0, high=1.0)
     share, spread = successes / trials, Z**2 / trials
@@ -45,15 +45,15 @@ def wilson_interval(successes: int, trials: int) -> Metric:
 
 
 def guessing_interval(class_counts: Sequence[int]) -> Metric:
-    """Return the accuracy of the best guess that ignores the image, and the range that chance gives it.
+    """Return the accuracy of the best guess that ignores the image, with its 95 % range.
 
-    The best guess always names the split's most frequent class. It is right with the probability p = that class's
-    share, which is 1 / classes for balanced classes and more otherwise. The class must be chosen on this split: the
-    training split's most frequent class may be rare here, and a model with another constant answer would then pass.
+    The best guess always answers the most frequent class of the split. Its accuracy p is the share of this class: 1 /
+    classes for balanced classes, and more otherwise. The class must be the most frequent one of this split. The most
+    frequent class of the training split may be rare here, and another constant answer would then be better.
 
-    In n examples its accuracy lies within p ± 1.96 · sqrt(p (1 - p) / n) with 95 %. An accuracy lies in this range
-    exactly if its Wilson interval contains p, so both can be compared. A model that is not above the range has not
-    shown that it uses the images.
+    In n examples, the accuracy of guessing lies within p ± 1.96 · sqrt(p (1 - p) / n) with 95 %. A model's accuracy
+    lies in this range exactly if its Wilson interval contains p. A model that is not above the range has not shown
+    that it uses the images.
 
     Args:
         class_counts: number of examples of each class in the evaluated split.
@@ -63,24 +63,24 @@ def guessing_interval(class_counts: Sequence[int]) -> Metric:
     """
     examples = sum(class_counts)
     if examples == 0:
-        raise ValueError("no examples to guess")
+        raise ValueError("got class counts whose sum is 0, expected at least one example")
     rate = max(class_counts) / examples
     half = Z * math.sqrt(rate * (1 - rate) / examples)
     return Metric(value=rate, low=max(0.0, rate - half), high=min(1.0, rate + half))
 
 
 def mean_interval(values: Sequence[float]) -> Metric:
-    """Return a mean with the normal interval of its standard error; sums are exact in any order.
+    """Return the mean of values with its normal 95 % interval, from the standard error; the order does not matter.
 
     Args:
-        values: at least one value; a single value has no interval.
+        values: at least one value; for a single value, the interval has the width 0.
 
     Raises:
         ValueError: there are no values.
     """
     count = len(values)
     if count == 0:
-        raise ValueError("no values to average")
+        raise ValueError("got no values, expected at least one to average")
     mean = math.fsum(values) / count
     if count == 1:
         return Metric(value=mean, low=mean, high=mean)
@@ -90,19 +90,19 @@ def mean_interval(values: Sequence[float]) -> Metric:
 
 
 def sampling_variance(metric: Metric) -> float:
-    """Return the variance of a figure by its examples, from its interval."""
+    """Return the variance of a metric due to the choice of the test examples, computed from its 95 % interval."""
     return ((metric.high - metric.low) / (2 * Z)) ** 2
 
 
 def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
-    """Correct the p-values of several tests, so that each can be compared with the common level.
+    """Correct the p-values of n tests for multiple testing; return the corrected p-values.
 
-    Holm: "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 1979: the
-    smallest p-value times their number, the next times one less, and so on, never falling. Without a real difference,
-    the probability of any p-value below the level is at most the level, for any dependence between the tests.
+    Holm: "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 1979. Multiply
+    the smallest p-value by n, the next by n - 1, and so on; then take running maxima. If no test has a real
+    difference, any corrected p-value is below a level with at most this level's probability, for dependent tests too.
     """
-    raised, reached = {}, 0.0
-    for place, key in enumerate(sorted(chances, key=lambda each: chances[each])):
-        reached = max(reached, min(1.0, chances[key] * (len(chances) - place)))
-        raised[key] = reached
-    return {key: raised[key] for key in chances}
+    corrected, largest = {}, 0.0
+    for rank, key in enumerate(sorted(chances, key=lambda each: chances[each])):
+        largest = max(largest, min(1.0, chances[key] * (len(chances) - rank)))
+        corrected[key] = largest
+    return {key: corrected[key] for key in chances}

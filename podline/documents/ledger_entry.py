@@ -13,7 +13,7 @@ from podline.documents.promotion import Verdict
 
 State = Literal["finished", "failed", "cancelled"]
 Started = Literal["schedule", "event", "hand", "retry"]
-"""What began a run."""
+"""Who started a run: a schedule, an event, a person (``hand``), or a person who retried it."""
 
 
 class CodeVersion(Frozen):
@@ -21,8 +21,8 @@ class CodeVersion(Frozen):
 
     Attributes:
         version: version of the package.
-        commit: git's commit; empty if unknown.
-        changes: files that differ from the commit → the start of their sha256, empty for a deleted file; at most
+        commit: git commit; empty if unknown.
+        changes: file that differs from the commit → the first digits of its sha256, empty for a deleted file; at most
             :data:`podline.ledger.provenance.MOST_CHANGES` files.
         more_changes: number of further files that differ.
         sources: sha256 of all source files of a package without a known commit; else empty.
@@ -38,14 +38,14 @@ class CodeVersion(Frozen):
 
 
 class Split(Frozen):
-    """A split of the data set: its number of records, and a hash of the ordered records for comparisons."""
+    """A split of the data set: the number of records, and the sha256 of the ordered records."""
 
     records: int
     sha256: str
 
 
 class ChangedRecords(Frozen):
-    """Added, removed or changed records of a split: their number, and the names of the first ones."""
+    """Added, removed or changed records of a split: the number of records, and the names of the first few."""
 
     count: int = 0
     records: tuple[str, ...] = ()
@@ -55,9 +55,9 @@ class SplitChange(Frozen):
     """The changes of a split.
 
     Attributes:
-        added: records with an image that is new.
-        removed: records with an image that is gone.
-        relabelled: records with the same image, but another label or other people.
+        added: records with a new image.
+        removed: records whose image is no longer in the split.
+        relabelled: records with the same image but another label, or other annotated people.
     """
 
     added: ChangedRecords = ChangedRecords()
@@ -69,10 +69,10 @@ class DataChange(Frozen):
     """The change of the data since the previous run of the same recipe in the store.
 
     Attributes:
-        before: entry of the previous run.
-        fingerprint: fingerprint of its data.
-        splits: the splits that changed.
-        unknown: reason if the change is unknown.
+        before: name of the previous run's entry in the ledger.
+        fingerprint: fingerprint of the previous run's data.
+        splits: name of each changed split → its changes.
+        unknown: why the change is unknown; empty if it is known.
     """
 
     before: str
@@ -85,13 +85,13 @@ class Data(Frozen):
     """The data set.
 
     Attributes:
-        dataset: its name.
-        fingerprint: digest of everything that its bytes depend on.
-        converter: the settings that its bytes depend on.
+        dataset: name of the data set.
+        fingerprint: digest of everything that determines the data set's bytes.
+        converter: the settings that determine the data set's bytes.
         source: sha256 of the names, sizes and contents of the source's files.
         splits: the splits by name.
         classes: number of classes.
-        quarantined: number of records of the source that were left out.
+        quarantined: number of source records that the conversion omitted.
         change: change since the previous run; None for the first run.
     """
 
@@ -113,10 +113,10 @@ class Environment(Frozen):
         platform: operating system with version, and processor architecture.
         machine: name of the host.
         cores: number of cores that the process may use.
-        memory: memory in bytes.
-        strategy: the requested strategy.
+        memory: main memory in bytes.
+        strategy: the requested distribution strategy.
         devices: the devices of the training; empty without a training.
-        packages: name → version of all other installed packages.
+        packages: name → version of all installed packages except Podline.
     """
 
     python: str
@@ -130,7 +130,13 @@ class Environment(Frozen):
 
 
 class StageTime(Frozen):
-    """A stage's seconds in this run, the time of its work, and whether an earlier run did the work."""
+    """The time of a stage.
+
+    Attributes:
+        seconds: duration in this run.
+        seconds_when_made: duration in the run that did the work: this run or an earlier one.
+        reused: whether an earlier run did the work.
+    """
 
     seconds: float
     seconds_when_made: float
@@ -141,10 +147,10 @@ class WaitingTime(Frozen):
     """Seconds that the run spent waiting.
 
     Attributes:
-        start: from the due time to the start: waiting for a worker, or for a run of the same deployment.
-        turn: waiting for other runs that used the TPU.
-        tpu: waiting for the TPU to become ready and healthy.
-        repairs: waiting for a restart or a new TPU.
+        start: time from due time to start: waiting for a worker, or for another run of the same deployment.
+        turn: time waiting for other runs that used the TPU.
+        tpu: time waiting for the TPU to become ready and healthy.
+        repairs: time waiting for a restart of the TPU or for a new TPU.
         retries: delays before retries of a stage.
     """
 
@@ -161,7 +167,14 @@ class WaitingTime(Frozen):
 
 
 class RetrySummary(Frozen):
-    """A retry of a failed stage: the error in one line, and the delay before it in seconds."""
+    """A retry of a failed stage.
+
+    Attributes:
+        stage: name of the stage.
+        error: class of the error.
+        cause: the error in one line.
+        delay: seconds between the failure and the retry.
+    """
 
     stage: str
     error: str
@@ -170,11 +183,11 @@ class RetrySummary(Frozen):
 
 
 class AnnealingSummary(Frozen):
-    """The summary of the schedule's annealing.
+    """The summary of a training with simulated annealing.
 
     Attributes:
-        of: the metric that serves as energy, the loss or the error.
-        decisions: number of decisions.
+        of: the metric that serves as energy: the loss or the error.
+        decisions: number of decisions to accept or reject a state.
         rejected: number of rejected states.
         final: energy of the last accepted state.
         lowest: lowest energy of all states.
@@ -192,10 +205,10 @@ class Load(Frozen):
 
     Attributes:
         cores: number of cores of the machine.
-        own: used by the training.
-        others: used by other processes.
-        stolen: used by the hypervisor for other virtual machines.
-        throttled: share of the periods, 0…1, in which the quota of the control group stopped the training.
+        own: cores used by the training.
+        others: cores used by other processes.
+        stolen: cores used by the hypervisor for other virtual machines.
+        throttled: share (0…1) of the scheduling periods in which the control group's CPU quota paused the training.
     """
 
     cores: int
@@ -209,9 +222,9 @@ class Training(Frozen):
     """The figures of training, from :class:`podline.stages.specs.TrainResult`.
 
     Attributes:
-        pflop: 10¹⁵ floating-point operations, see :func:`podline.documents.model_description.training_pflop`; 0 means
+        pflop: floating-point operations in 10¹⁵, see :func:`podline.documents.model_description.training_pflop`; 0 if
             unknown.
-        ending: description of an early end or a restored state.
+        ending: description of an early end or a restored state; empty for others.
         load: CPU load since the last interruption, or None.
         annealing: summary of annealing; None for other schedules.
     """
@@ -232,7 +245,7 @@ class Training(Frozen):
 
 
 class Outcome(Frozen):
-    """The quality of the model; every figure equals that in ``evaluation.json``.
+    """The metrics of the model, copied from ``evaluation.json``.
 
     Attributes:
         split: the evaluated split.
@@ -240,10 +253,11 @@ class Outcome(Frozen):
         examples: number of evaluated examples.
         metrics: metrics with 95 % intervals.
         untrained: the main metric of the network with random weights.
-        parts: the accuracy of each class, or the share of close places of each joint, with Wilson's interval.
+        parts: the accuracy of each class, or the PCK of each joint (the share of predictions close to the annotation),
+            with Wilson's interval.
         parameters: number of parameters of the model.
-        model_bytes: size of the file with its weights.
-        weights_sha256: the model's identity.
+        model_bytes: size of the weights file.
+        weights_sha256: sha256 of the model's weights.
         evaluation_sha256: checksum of ``evaluation.json``.
     """
 
@@ -265,12 +279,12 @@ class Outcome(Frozen):
 
 
 class Origin(Frozen):
-    """The inputs of a model: everything that determines its result.
+    """Everything that determines a trained model.
 
     Attributes:
-        recipe: the recipe's name.
-        settings: all settings that affect the result, by group: ``recipe``, and ``machine`` for place and manner.
-        overridden: dotted path → value of the settings that differ from the named recipe.
+        recipe: name of the recipe.
+        settings: all settings in two groups: ``recipe``, and ``machine`` for where and how the training ran.
+        overridden: dotted path → value of the settings that differ from the recipe of this name.
         seeds: seeds of the recipe (weights, order, augmentation, dropout) and of the data (order in shards).
         code: version of the code.
         data: the data set of training and evaluation, or None.
@@ -291,11 +305,12 @@ class PromotionSummary(Frozen):
 
     Attributes:
         verdict: the decision in one word.
-        reason: what refuses the model or leaves it undecided, in one line; empty for a champion.
-        reference: the run that it was compared with; empty for the first champion.
-        thresholds: the changes from which a figure is promoted and refused, as text.
-        floor: the main metric from which the model would be refused; None without a comparison.
-        compared: if the data of the two models differ: the compared test examples, and the figures on new ones.
+        reason: why the model is refused or undecided, in one line; empty for a champion.
+        reference: the run with which the model was compared; empty for the first champion.
+        thresholds: from which change of a metric on a model is promoted or refused, as text.
+        floor: the value of the main metric at which the model would be refused; None without a comparison.
+        compared: if the two models have different data: the number of compared test examples, and the metrics on new
+            test examples, as text.
     """
 
     verdict: Verdict
@@ -307,31 +322,31 @@ class PromotionSummary(Frozen):
 
 
 class Entry(Origin):
-    """A run that ended. If it reused a training, the inputs are those of that training.
+    """A run that ended. If it reused an earlier training, the fields of :class:`Origin` describe that training.
 
     Attributes:
         name: name of the entry; see :func:`podline.ledger.ledger.name_of`.
         state: state at the end.
-        began: Unix time.
-        ended: Unix time.
-        way: what was started: a ``flow`` (of a deployment, or of ``podline run``), or stages by ``commands``.
+        began: Unix time of the start.
+        ended: Unix time of the end.
+        way: ``flow`` for a flow run (of a deployment, or of ``podline run``), ``commands`` for single stages.
         flow_run: Prefect's id of the flow run; empty for commands.
         attempt: attempt of the flow run, from 1.
-        started: what began the flow run: a ``schedule``, an ``event``, a person (``hand``), or a person's ``retry`` of
-            a flow run that had ended. A restart after a crash keeps the original value.
+        started: who started the flow run: a ``schedule``, an ``event``, a person (``hand``), or a person who retried an
+            ended flow run (``retry``). A restart after a crash does not change the value.
         schedule: the deployment whose schedule or automation made the flow run, or empty.
         run: name of the run and of its folder under ``runs``; empty without a training.
-        stages: the stages that ended, in order.
+        stages: name → time of the stages that ended, in order.
         waiting: waiting times by cause.
-        retries: retries in order.
+        retries: retries of stages, in order.
         spent: class of time → seconds, from the due time to the end of the run; see
             :data:`podline.ledger.time_spent.CLASSES`.
         training: summary of the training; None if it did not finish.
-        outcome: summary of the evaluation; None if there was none.
-        promotion: summary of the decision; None if none was asked for.
+        outcome: summary of the evaluation; None without an evaluation.
+        promotion: summary of the decision about a promotion; None without one.
         report: name of the report in the store, or empty.
         error: class of the error that ended the run; empty for a finished run.
-        cause: the error in one line.
+        cause: the error in one line; empty for a finished run.
     """
 
     name: str
@@ -357,7 +372,7 @@ class Entry(Origin):
 
     @property
     def is_night(self) -> bool:
-        """Return whether a schedule or an event began the run."""
+        """Return whether a schedule or an event, not a person, started the run."""
         return self.started in ("schedule", "event")
 
     @property

@@ -1,6 +1,6 @@
-"""The manifest of a data set: every file, field and statistic, published last.
+"""The manifest of a data set: every file, field and statistic; a conversion publishes it last.
 
-It depends only on the source's bytes and the converter's settings, so it is the same for any number of workers.
+The manifest depends only on the source's bytes and the converter's settings, not on the number of workers.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from podline.store import digests
 from podline.store.contract import Listed, Store
 
 USUAL_KIND = "classification"
-"""The kind of data sets and recipes without an explicit kind."""
+"""The kind of task of data sets and recipes that name none."""
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 """The splits of a data set. Without a validation split, some training examples may be held out."""
 APART = tuple(reversed(list(itertools.combinations(SPLITS, 2))))
-"""Pairs of splits that must not share images. A shared image is left out of the first split of its pair."""
+"""Pairs of splits that must not share images. A shared image is removed from the first split of the pair."""
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
 ORDER = "identity"
-"""The order of records with versions, in ``converter``; that of Podline 1.0 was another one."""
+"""The value of ``converter`` for records sorted by the images' identities; Podline 1.0 used another order."""
 MANY_CLASSES = 128
-# A folder in a data set's folder, with the facts about each shard.
+# The folder, in a data set's folder, with a JSON document about each shard.
 SHARD_RECORDS = "shards"
 _FURTHER_SHARDS = 20
 
 Fit = Literal["letterbox", "crop", "squeeze"]
-"""How a picture is fitted into a square; see :func:`podline.data.fitting.fitted`."""
+"""How an image is fitted into a square; see :func:`podline.data.fitting.fitted`."""
 
-# The words of a count of near-duplicates, such as "test images that nearly repeat a training image".
+# The start of a counter's name, such as "test images that nearly repeat a training image".
 NEARLY_REPEAT = "images that nearly repeat"
 
 
 class FieldInfo(Frozen):
-    """The place of a feature in every record's payload.
+    """The byte position and the encoding of a feature, the same in every record.
 
     Attributes:
         name: the feature's key in the tf.train.Example.
         dtype: a NumPy dtype name: ``uint8``, ``int64``, ``float32`` …
-        shape: the feature's real shape; () for a scalar.
-        encoding: ``bytes`` (raw little-endian, row-major), ``varint`` (an int64 of ``width`` bytes), or ``file``: an
-            image's file, see :mod:`podline.data.records`.
-        offset: position of the value's first byte in the payload (not in the TFRecord frame).
-        width: number of bytes of a varint: one below 128, two below 16,384.
-        fit: how a file becomes an image of this shape; see :func:`podline.data.fitting.fitted`.
+        shape: shape of the decoded value; () for a scalar.
+        encoding: ``bytes`` (raw little-endian, row-major), ``varint`` (an int64 of ``width`` bytes), or ``file`` (an
+            encoded image, see :mod:`podline.data.records`).
+        offset: position of the value's first byte in the serialized tf.train.Example, without the TFRecord frame.
+        width: number of bytes of a varint: 1 for values below 128, 2 for values below 16,384.
+        fit: how an image file is fitted into this shape; see :func:`podline.data.fitting.fitted`.
     """
 
     name: str
@@ -75,11 +75,19 @@ class OlderShards(Frozen):
 
 
 class SplitInfo(Frozen):
-    """One split; ``mean`` and ``std`` are per channel, of pixels in 0…255.
+    """One split of a data set.
 
-    ``records`` is the sum over its shards, unless it uses shards of older versions. Then the table of records selects
-    and orders its records. ``content`` is a hash of the ordered records of users' own images. ``truth`` is the file for
-    evaluating people, see :mod:`podline.data.people.truth`.
+    Attributes:
+        name: ``train``, ``validation`` or ``test``.
+        records: number of records. With shards of older versions, the table of records selects and orders them; else
+            the split has all records of its shards.
+        shards: the shards written by this version.
+        class_counts: number of records of each class.
+        mean: mean per channel, of pixels in 0…255.
+        std: standard deviation per channel, of pixels in 0…255.
+        older: shards of older versions that the split reuses.
+        content: hash of the ordered records, for users' own images; else empty.
+        truth: the file with annotated people for the evaluation, see :mod:`podline.data.people.truth`, or None.
     """
 
     name: str
@@ -94,7 +102,7 @@ class SplitInfo(Frozen):
 
     @property
     def every_shard(self) -> ShardTable | JoinedShards:
-        """The shards of the split, those of older versions first; names are relative to the split's folder."""
+        """All shards of the split, first those of older versions; file names are relative to the data set's folder."""
         if not self.older:
             return self.shards
         older = ((f"../{each.fingerprint}/", each.shards) for each in self.older)
@@ -102,7 +110,7 @@ class SplitInfo(Frozen):
 
     @property
     def dead(self) -> int:
-        """Return the number of records in its shards that the split no longer has."""
+        """Return the number of dead records: records in the split's shards that are no longer part of the split."""
         return sum(self.every_shard.lengths) - self.records
 
 
@@ -115,7 +123,7 @@ class SourceFile(Frozen):
 
 
 class Quarantined(Frozen):
-    """An excluded source record: ``record`` identifies it (``data_batch_1[17]``), ``reason`` explains why."""
+    """A source record that the conversion omitted: ``record`` identifies it (``data_batch_1[17]``)."""
 
     split: str
     record: str
@@ -126,36 +134,36 @@ Part = TypeVar("Part", FieldInfo, SplitInfo)
 
 
 class Manifest(Frozen):
-    """A data set; ``read`` always equals ``written + quarantined``."""
+    """The contents of ``manifest.json``; ``read`` always equals ``written`` plus the number of ``quarantined``."""
 
     dataset: str
     fingerprint: str
     layout_version: int = LAYOUT_VERSION
     record_length: int = Field(
-        description="bytes of every record's payload, without TFRecord's frame of 16 bytes and without an image file"
+        description="bytes of a serialized tf.train.Example, without an image file and without TFRecord's 16-byte frame"
     )
     fields: tuple[FieldInfo, ...]
     class_names: tuple[str, ...]
     splits: tuple[SplitInfo, ...]
     source: tuple[SourceFile, ...]
-    converter: dict[str, int | str] = Field(description="the settings that the bytes depend on")
+    converter: dict[str, int | str] = Field(description="the settings that determine the shards' bytes")
     read: int
     written: int
     quarantined: tuple[Quarantined, ...]
     counted: dict[str, int] = Field(
         default_factory=dict,
         exclude_if=lambda value: not value,
-        description="rule → number of its applications to written records",
+        description="rule → number of written records to which the converter applied it",
     )
     kind: str = Field(
         default=USUAL_KIND,
         exclude_if=lambda kind: kind == USUAL_KIND,
-        description="kind of task, which defines the targets in records; omitted for a class",
+        description="kind of task, which defines the targets in records; omitted for classification",
     )
     facts: JsonObject = Field(
         default_factory=dict,
         exclude_if=lambda facts: not facts,
-        description="facts for the kind of task, like the skeleton of poses",
+        description="facts that the kind of task needs, such as the skeleton of poses",
     )
 
     records: FileInfo | None = Field(
@@ -172,9 +180,11 @@ class Manifest(Frozen):
     @model_validator(mode="after")
     def _adds_up(self) -> Manifest:
         if self.read != self.written + len(self.quarantined):
-            raise ValueError(f"read={self.read} vs written={self.written} + quarantined={len(self.quarantined)}")
+            raise ValueError(
+                f"got read={self.read}, expected written={self.written} + {len(self.quarantined)} in quarantined"
+            )
         if self.written != sum(split.records for split in self.splits):
-            raise ValueError(f"written={self.written} vs {sum(s.records for s in self.splits)} records in the splits")
+            raise ValueError(f"got written={self.written}, expected {sum(s.records for s in self.splits)} as in splits")
         return self
 
     @property
@@ -185,7 +195,10 @@ class Manifest(Frozen):
             ArtifactError: the records have no keypoints.
         """
         if SKELETON not in self.facts:
-            raise ArtifactError(f"data set {self.dataset}/{self.fingerprint} has no skeleton: its kind is {self.kind}")
+            raise ArtifactError(
+                f"data set {self.dataset}/{self.fingerprint} is of the kind {self.kind} and has no skeleton; "
+                "use a data set with keypoints"
+            )
         return Skeleton.model_validate(self.facts[SKELETON])
 
     def split(self, name: str) -> SplitInfo:
@@ -218,7 +231,7 @@ class Manifest(Frozen):
 
     @property
     def folder(self) -> str:
-        """The name, in the store, of the data set's folder."""
+        """The store name of the data set's folder."""
         return dataset_folder(self.dataset, self.fingerprint)
 
     @property
@@ -228,9 +241,9 @@ class Manifest(Frozen):
 
     @property
     def files(self) -> Iterator[FileInfo]:
-        """Yield the files of all splits by name: shards, their indexes, and files beside them.
+        """Yield the files of all splits sorted by name: shards, indexes, truth files and the table of records.
 
-        Files of older versions come first, as ``../FINGERPRINT/…``.
+        Files of older versions come first, named ``../FINGERPRINT/…``.
         """
         of_splits = ((file for shard in split.every_shard for file in shard.files) for split in self.splits)
         beside = [*(split.truth for split in self.splits if split.truth), *([self.records] if self.records else [])]
@@ -241,28 +254,28 @@ class Manifest(Frozen):
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """(height, width, channels) of every image."""
+        """The shape of every image: (height, width, channels)."""
         return self.field("image").shape
 
     @property
     def has_validation(self) -> bool:
-        """Return whether there is a validation split; then no training example is held out."""
+        """Return whether there is a validation split; without one, training examples can be held out."""
         return any(split.name == VALIDATION for split in self.splits)
 
     @property
     def mean_colour(self) -> tuple[int, ...]:
-        """The mean colour of the training split, 0…255 per channel; augmentation fills holes with it."""
+        """The mean colour of the training split, 0…255 per channel, with which augmentation fills empty pixels."""
         return tuple(round(mean) for mean in self.split(TRAIN).mean)
 
 
 def dead_share(manifest: Manifest) -> float:
-    """Return the share of records in the data set's shards that it no longer has."""
+    """Return the share of dead records in the data set's shards; see :meth:`SplitInfo.dead`."""
     dead = sum(split.dead for split in manifest.splits)
     return dead / max(1, dead + manifest.written)
 
 
 def has_many_shards(manifest: Manifest) -> bool:
-    """Return whether a data set has far more shards than its settings need, as after many small changes."""
+    """Return whether a data set has far more shards than a new conversion would write, as after many small changes."""
     limit, least = (int(manifest.converter[name]) for name in ("shard_bytes", "min_shards"))
     every = [split.every_shard for split in manifest.splits]
     needed = sum(max(least, -(-shards.bytes // limit)) for shards in every)
@@ -270,27 +283,27 @@ def has_many_shards(manifest: Manifest) -> bool:
 
 
 def split_in_words(split: str) -> str:
-    """Return the adjective for a split's examples: ``training``, ``validation`` or ``test``."""
+    """Return the adjective for examples of a split: ``training``, ``validation`` or ``test``."""
     return "training" if split == TRAIN else split
 
 
 def dataset_folder(dataset: str, fingerprint: str) -> str:
-    """Return the name, in the store, of a data set's folder."""
+    """Return the store name of a data set's folder."""
     return f"datasets/{dataset}/{fingerprint}"
 
 
 def stored_name(folder: str, file: str) -> str:
-    """Return the name in the store of a file of a data set, possibly of an older version."""
+    """Return the store name of a data set's file, given its name in the manifest (``../FINGERPRINT/…`` is resolved)."""
     return posixpath.normpath(f"{folder}/{file}")
 
 
 def shard_record(file: str) -> str:
-    """Return the name, in a data set's folder, of the record about a shard."""
+    """Return the name of the JSON document about a shard, relative to the data set's folder."""
     return f"{SHARD_RECORDS}/{file}.json"
 
 
 def publish_manifest(store: Store, manifest: Manifest) -> str:
-    """Publish a manifest; return its name.
+    """Publish a manifest; return its store name.
 
     Raises:
         StoreError: the store cannot be written.
@@ -301,7 +314,7 @@ def publish_manifest(store: Store, manifest: Manifest) -> str:
 
 
 def listed_files(store: Store, manifest: Manifest) -> Iterator[tuple[FileInfo, Listed | None]]:
-    """Yield the files of a data set by name, each with its current listing; None for a missing file.
+    """Yield the files in a manifest sorted by name, each with its entry in the store's listing; None if missing.
 
     Raises:
         StoreError: the store cannot be listed.
@@ -334,14 +347,14 @@ def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:
         raise ArtifactError(f"{store.where(name)} belongs to {manifest.folder}; convert the data again")
     if digest and digest != found:
         raise ArtifactError(
-            f"{store.where(name)} has the digest {found[:12]}… vs {digest[:12]}… in the stage's spec: it is a "
-            "different manifest; run the command again to use it"
+            f"{store.where(name)} has the digest {found[:12]}…, expected {digest[:12]}… as in the stage's spec: the "
+            "manifest was replaced; run the command again to use the new one"
         )
     return manifest
 
 
 def manifest_digest(store: Store, folder: str) -> str:
-    """Return the digest of a data set's manifest, for specs.
+    """Return the digest of a data set's manifest, for the spec of a stage.
 
     Raises:
         StoreError: there is no manifest, or it cannot be read.
@@ -353,7 +366,7 @@ def manifest_digest(store: Store, folder: str) -> str:
 
 @contextlib.contextmanager
 def converted_first(store: Store, name: str) -> Generator[None, None, None]:
-    """Name the remedy if the body cannot read a manifest because it does not exist."""
+    """Add the remedy ``podline convert`` to the error of a body that reads a manifest which does not exist."""
     try:
         yield
     except StoreError as error:
@@ -368,7 +381,7 @@ def _read(store: Store, name: str) -> tuple[Manifest, str]:
     found = document.get("layout_version") if is_object(document) else None
     if found != LAYOUT_VERSION:
         raise ArtifactError(
-            f"{store.where(name)}: layout version {found} vs {LAYOUT_VERSION} here; convert the data again"
+            f"{store.where(name)} has layout version {found}, expected {LAYOUT_VERSION}; convert the data again"
         )
     try:
         return Manifest.model_validate(document), digest

@@ -1,4 +1,4 @@
-"""A figure with its interval."""
+"""A metric's value with its interval."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from podline.base.frozen import Frozen
 
 
 class Metric(Frozen):
-    """A figure with its 95 % interval; ``low`` and ``high`` equal ``value`` if no interval is known."""
+    """A metric's value with its 95 % interval; ``low`` and ``high`` equal ``value`` if the interval is unknown."""
 
     value: float
     low: float

@@ -1,10 +1,10 @@
 """``metrics.jsonl`` and ``events.jsonl``: the measurements and events of a run. Needs no TensorFlow.
 
-``metrics.jsonl`` has one line for every stretch of steps, every evaluation and every decision, in order. Interruptions
-leave no gap and no repeat: a checkpoint records the file's length and checksum, and a resumed run truncates the file to
-this length.
+``metrics.jsonl`` has one line for every stretch of steps, every evaluation and every decision, in order. A checkpoint
+records the file's length and checksum. A resumed run truncates the file to this length, so an interruption leaves
+neither a gap nor a repetition.
 
-``events.jsonl`` is never truncated: it records all events, including interruptions.
+``events.jsonl`` records all events, including interruptions, and is never truncated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
 _BLOCK = 1 << 20
 
-# Classifiers use the first field, pose networks the second.
+# Classifiers report an accuracy, pose networks measures.
 _ACCURACY: Any = Field(default=math.nan, exclude_if=math.isnan)
 _MEASURES: Any = Field(default_factory=dict[str, float], exclude_if=operator.not_)
 # Class of time → seconds that the writing process has measured so far; see podline.base.stopwatch.
@@ -46,20 +46,19 @@ class StepsLine(Frozen):
         step: number of steps that the run has done at the end of the stretch.
         epoch: number of passes over the data.
         loss: mean of ``losses``.
-        accuracy: share of the stretch's augmented examples that the model got right during training; NaN, and not in
-            the file, without classes.
+        accuracy: top-1 accuracy on the augmented examples of the stretch; NaN, and not in the file, without classes.
         learning_rate: learning rate of the stretch's last step.
-        gradient_norm: Euclidean norm of a step's gradient, summed over the replicas, before ``clip_norm``; mean over
-            the stretch's steps.
-        gradient_norms: the same norm for each block of layers.
+        gradient_norm: Euclidean norm of the gradient, which is summed over the replicas, before ``clip_norm``; mean
+            over the stretch's steps.
+        gradient_norms: block of layers → the norm of its gradient.
         examples_per_second: mean over the stretch.
         waiting: share of the stretch's time that the device waited for input, 0…1.
         seconds: time spent in training steps so far, over all starts of the run.
         time: Unix time at the end of the stretch.
-        losses: the loss of each step, float32 from the device; the last one belongs to step number ``step``.
-        measures: measures of a pose network's stages, instead of an accuracy: see
-            :func:`podline.kinds.pose.stage_measures.stage_figures`, and ``<stage>/loss``.
-        spans: class of time → seconds that the process has measured so far, besides training steps.
+        losses: the loss of each step (float32 on the device); the last value belongs to step number ``step``.
+        measures: for a pose network, instead of an accuracy: ``<stage>/loss`` and the metrics of
+            :func:`podline.kinds.pose.stage_measures.stage_figures`.
+        spans: class of time → seconds that this process has spent so far, outside of training steps.
     """
 
     kind: Literal["train"] = "train"
@@ -80,7 +79,7 @@ class StepsLine(Frozen):
 
 
 class EvaluationLine(Frozen):
-    """An evaluation during training, of every example of a split once, with averaged weights if there are any.
+    """An evaluation during training, on every example of a split once, with the averaged weights if there are any.
 
     Attributes:
         step: number of training steps of the weights.
@@ -90,7 +89,7 @@ class EvaluationLine(Frozen):
         loss: mean over the examples, without label smoothing and without the model's penalties.
         accuracy: top-1 accuracy over the examples.
         seconds: duration of the evaluation.
-        time: Unix time at its end.
+        time: Unix time at the end of the evaluation.
         measures: see :class:`StepsLine`.
         spans: see :class:`StepsLine`.
     """
@@ -109,16 +108,16 @@ class EvaluationLine(Frozen):
 
 
 class PlateauLine(Frozen):
-    """The plateau's decision on the learning rate after an evaluation; the last line holds its whole state.
+    """The decision of ReduceLROnPlateau after an evaluation; the last such line contains the schedule's whole state.
 
     Attributes:
         step: number of training steps that the run had done.
-        value: the metric of the evaluation.
+        value: the monitored metric (lower is better) in this evaluation.
         best: the lowest value so far.
         stalled: number of consecutive evaluations without an improvement, including this one.
-        cooling: number of further evaluations that do not count as stalled.
-        lowered: whether the rate was lowered.
-        factor: the multiplier of the schedule's rate from now on.
+        cooling: number of following evaluations that do not count as stalled.
+        lowered: whether this decision lowered the learning rate.
+        factor: the factor by which the schedule's learning rate is multiplied from now on.
         time: Unix time.
     """
 
@@ -134,21 +133,21 @@ class PlateauLine(Frozen):
 
 
 class AnnealingLine(Frozen):
-    """Annealing's decision on a state; the last line holds its whole state.
+    """The decision of simulated annealing on a training state; the last such line contains the schedule's whole state.
 
-    The log keeps the steps of a rejected state. ``against`` and ``state`` apply from now on.
+    The log also keeps the lines of steps that led to a rejected state.
 
     Attributes:
         step: number of training steps that the run had done.
-        number: number of the decision, from 0; it and the seed determine the draw.
+        number: number of the decision, from 0; number and seed determine ``draw``.
         energy: energy of the evaluated state.
-        rise: increase over the energy of the last accepted state; 0 if there is none.
+        rise: increase over the energy of the last accepted state; 0 without an accepted state.
         temperature: temperature at this step.
         probability: exp(-rise / temperature).
-        draw: random number in [0, 1); the state is accepted if it is below the probability.
+        draw: random number in [0, 1); the state is accepted if ``draw`` is below ``probability``.
         accepted: whether the state was accepted.
-        state: the step whose state training continues from: this one, or the last accepted one.
-        against: the energy of that state.
+        state: number of the step from whose state training continues: this step, or the last accepted one.
+        against: the energy of the state from which training continues.
         time: Unix time.
     """
 
@@ -167,14 +166,14 @@ class AnnealingLine(Frozen):
 
 
 class EarlyStopLine(Frozen):
-    """Early stopping's decision; the last line holds its whole state.
+    """The decision of early stopping after an evaluation; the last such line contains its whole state.
 
     Attributes:
         step: number of training steps that the run had done.
-        value: the metric of the evaluation.
+        value: the monitored metric (lower is better) in this evaluation.
         best: the lowest value so far.
-        state: the step of the state to restore: the one with the best loss, or the latest whose error is within a
-            standard error of the best.
+        state: number of the step whose state will be restored: the step with the best loss, or the latest step whose
+            error is at most a standard error above the best.
         stalled: number of consecutive evaluations without an improvement, including this one.
         stopped: whether the run ends early at this step.
         restored: whether the run has ended and restored ``state``.
@@ -205,16 +204,16 @@ FindingKind = Literal[
 
 
 class FindingLine(Frozen):
-    """The begin or end of a problem of a running training; :mod:`podline.training.findings` has the rules.
+    """The begin or the end of a problem in a running training; :mod:`podline.training.findings` has the rules.
 
     Attributes:
-        step: number of steps that the run had done when the problem was detected, or was over.
+        step: number of steps that the run had done when the problem was detected or had ended.
         finding: name of the rule.
-        where: a layer, a block of layers, an answer of the model, a split, or the input.
+        where: a layer, a block of layers, an output of the model, a split, or the input.
         figures: the values that the rule checked, by name.
         message: description of the problem.
         suggestion: suggested remedy.
-        over: whether the problem has ended.
+        over: whether this line reports the end of the problem.
         time: Unix time.
     """
 
@@ -230,12 +229,12 @@ class FindingLine(Frozen):
 
 
 class StopLine(Frozen):
-    """The end of a run that a hook asked for.
+    """The early end of a run at the request of a hook.
 
     Attributes:
         step: number of training steps that the run had done.
         hook: title of the hook.
-        reason: what it says.
+        reason: the reason that the hook gave.
         time: Unix time.
     """
 
@@ -271,7 +270,7 @@ class EventLine(Frozen):
     Attributes:
         time: Unix time.
         event: kind of the event.
-        step: number of steps that the run had done.
+        step: number of training steps that the run had done.
         message: description of the event.
         spans: see :class:`StepsLine`.
     """
@@ -291,13 +290,13 @@ _FIGURES = {
     "early_stop": ("value", "best", "stalled"),
     "stop": (),
 }
-# The kind is the first field of each line that is written.
+# Each line is written with its kind as the first field.
 _STEPS = re.compile(rb'{\s*"kind"\s*:\s*"train"')
 _METRICS_LINE: TypeAdapter[MetricsLine] = TypeAdapter(Annotated[MetricsLine, Field(discriminator="kind")])
 
 
 def figures_of(line: StepsLine | EvaluationLine | DecisionLine | StopLine) -> dict[str, float]:
-    """Return the figures of a line as points of series with names like ``train/loss``."""
+    """Return the numbers of a line by the names of their series, such as ``train/loss``."""
     group = line.split if isinstance(line, EvaluationLine) else line.kind
     figures = {name: getattr(line, name) for name in _FIGURES[line.kind]}
     if isinstance(line, StepsLine | EvaluationLine) and line.measures:
@@ -308,17 +307,17 @@ def figures_of(line: StepsLine | EvaluationLine | DecisionLine | StopLine) -> di
 
 
 class MetricsLines:
-    """The lines of a ``metrics.jsonl`` without an unfinished last one of a killed process.
+    """The complete lines of a ``metrics.jsonl``; an unfinished last line of a killed process is skipped.
 
-    A long training has a million lines, so each iteration reads the file anew, and keeps none.
+    A long training has a million lines. So each iteration reads the file again, and keeps no line in memory.
     """
 
     def __init__(self, path: Path, last_step: float = math.inf) -> None:
-        """Read nothing yet.
+        """Store the path; iterating reads the file.
 
         Args:
             path: the file.
-            last_step: the step of the last line.
+            last_step: lines with a larger step are skipped.
         """
         self._path, self._last_step = path, last_step
 
@@ -332,15 +331,15 @@ class MetricsLines:
         return self._parsed(_whole_lines(self._path))
 
     def rare(self) -> list[EvaluationLine | DecisionLine | FindingLine | StopLine]:
-        """Return the lines of evaluations and what follows them; raises the errors of :meth:`__iter__`."""
+        """Return all lines except those of training steps; raises the errors of :meth:`__iter__`."""
         others = (each for each in _whole_lines(self._path) if not _STEPS.match(each[1]))
         return [line for line in self._parsed(others) if not isinstance(line, StepsLine)]
 
     def steps(self, most: int) -> list[StepsLine]:
-        """Return every n-th line of training steps, and the last one; raises the errors of :meth:`__iter__`.
+        """Return evenly spaced lines of training steps and the last one; raises the errors of :meth:`__iter__`.
 
         Args:
-            most: the largest number of lines, apart from the last.
+            most: the largest number of lines to return, without the last one.
         """
         count = sum(1 for _, text in _whole_lines(self._path) if _STEPS.match(text))
         every = max(1, -(-count // most))
@@ -360,12 +359,12 @@ class MetricsLines:
 
 
 def metrics_of(store: Store, folder: str) -> MetricsLines:
-    """Return the lines of a finished training, which its completion record verifies; see :func:`local_artifact`."""
+    """Return the lines of a finished training, verified with its completion record; see :func:`local_artifact`."""
     return MetricsLines(local_artifact(store, folder, "train", f"{folder}/{METRICS}"))
 
 
 def read_events(path: Path) -> list[EventLine]:
-    """Read an ``events.jsonl``, with the errors of :class:`MetricsLines`."""
+    """Read an ``events.jsonl``; raises the errors of :meth:`MetricsLines.__iter__`."""
     lines: list[EventLine] = []
     for number, text in _whole_lines(path):
         try:
@@ -383,26 +382,26 @@ def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 class LogMark(Frozen):
-    """The length of a log at some time, and the sha256 of its content."""
+    """The length of ``metrics.jsonl`` at the time of a checkpoint, and the sha256 of its content."""
 
     bytes: int
     sha256: str
 
 
 def _hash_of(path: Path, length: int) -> Any:
-    """Return the sha256 of the first bytes of a file, to be continued."""
-    found = hashlib.sha256()
+    """Return the unfinished sha256 of the first ``length`` bytes of a file; the caller can add further bytes."""
+    sha256 = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(min(length, _BLOCK)):
-            found.update(block)
+            sha256.update(block)
             length -= len(block)
-    return found
+    return sha256
 
 
 class MetricsLog:
-    """``metrics.jsonl`` while a run writes it.
+    """Appends lines to a run's ``metrics.jsonl``.
 
-    Every line is passed to the operating system at once; :meth:`mark` also waits for the disk.
+    :meth:`write` flushes every line to the operating system; :meth:`mark` also waits for the disk (fsync).
     """
 
     def __init__(self, path: Path) -> None:
@@ -414,7 +413,7 @@ class MetricsLog:
             self._stream = path.open("ab")
 
     def require(self, mark: LogMark) -> None:
-        """Check that the file still begins with the content at the mark, from which :meth:`cut` then goes on.
+        """Check that the first ``mark.bytes`` bytes still have the sha256 of ``mark``; :meth:`cut` truncates there.
 
         Raises:
             ArtifactError: the content has changed.
@@ -422,11 +421,17 @@ class MetricsLog:
         with explained("read", self.path):
             found, length = _hash_of(self.path, mark.bytes), self.path.stat().st_size
         if length < mark.bytes or found.hexdigest() != mark.sha256:
-            raise ArtifactError(f"{self.path} no longer begins with the {mark.bytes} bytes that it held then")
+            raise ArtifactError(
+                f"{self.path} no longer begins with the {mark.bytes} bytes that it had at the time of the checkpoint"
+            )
         self._hash, self._bytes = found, mark.bytes
 
     def cut(self, *, checked: bool) -> None:
-        """Truncate the log to the mark that :meth:`require` has just checked, or to zero."""
+        """Truncate the log.
+
+        Args:
+            checked: truncate to the length that :meth:`require` has just checked; else remove all lines.
+        """
         if not checked:
             self._hash, self._bytes = hashlib.sha256(), 0
         with explained("write", self.path):
@@ -443,7 +448,7 @@ class MetricsLog:
         self._bytes += len(data)
 
     def mark(self) -> LogMark:
-        """Return the log's length and checksum once it is on the disk."""
+        """Wait until all lines are on the disk; return the log's length and checksum."""
         with explained("write", self.path):
             os.fsync(self._stream.fileno())
         return LogMark(bytes=self._bytes, sha256=self._hash.hexdigest())
@@ -457,10 +462,15 @@ class MetricsLog:
 
 
 class EventLog:
-    """``events.jsonl`` while a run writes it; an unfinished line of a killed process is removed first."""
+    """Appends events to a run's ``events.jsonl``; opening removes an unfinished last line of a killed process."""
 
     def __init__(self, path: Path, before: Callable[[], None] | None = None) -> None:
-        """Open the log; ``before`` is called before each line, and may refuse it by an error."""
+        """Open the log.
+
+        Args:
+            path: the file.
+            before: called before each line is written; if it raises, the line is not written.
+        """
         self.path, self._before = path, before
         with explained("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -469,7 +479,7 @@ class EventLog:
                 os.truncate(path, content.rfind(b"\n") + 1)
 
     def write(self, event: EventKind, step: int, message: str) -> None:
-        """Append an event, and wait until it is on the disk."""
+        """Append an event, and wait until the line is on the disk."""
         if self._before:
             self._before()
         line = EventLine(time=time.time(), event=event, step=step, message=message, spans=spans())

@@ -10,12 +10,14 @@ from pydantic import Field
 from podline.base.frozen import Frozen
 
 DESCRIPTION = "model/description.json"
-# A training step costs three forward passes: the gradients of inputs and of weights cost one each.
+# A training step costs as much as three forward passes: the gradients of inputs and of weights cost one pass each.
 _PASSES = 3
 
 
 def training_pflop(multiply_adds: float, examples: int) -> float:
-    """Return the petaflop of a training: a multiply-add is two operations, a step is three forward passes.
+    """Return the floating-point operations of a training in 10¹⁵.
+
+    A multiply-add counts as two operations, a training step as three forward passes.
 
     Args:
         multiply_adds: multiply-adds of a forward pass for one example; see :attr:`LayerDescription.multiply_adds`.
@@ -28,15 +30,15 @@ class LayerDescription(Frozen):
     """One layer.
 
     Attributes:
-        name: the layer's name in the Keras model.
-        kind: its class in Keras: ``Conv2D``, ``BatchNormalization`` …
-        output_shape: shape without the batch: (height, width, channels), (values,) …; None for an axis of variable
+        name: name of the layer in the Keras model.
+        kind: Keras class of the layer: ``Conv2D``, ``BatchNormalization`` …
+        output_shape: shape without the batch axis: (height, width, channels), (values,) …; None for an axis of variable
             length.
-        parameters: number of stored values, trained or averaged.
-        trainable_parameters: number of values with a gradient.
+        parameters: number of all weights, with moving averages.
+        trainable_parameters: number of weights with a gradient.
         bytes: size of the parameters as float32.
-        multiply_adds: for one example; only convolutions, dense layers and attention count, as in papers. None means
-            unknown, as for a layer of an external class.
+        multiply_adds: multiply-adds of a forward pass for one example. As in papers, only convolutions, dense layers
+            and attention count. None if unknown, for example for a layer class of another package.
     """
 
     name: str
@@ -48,10 +50,10 @@ class LayerDescription(Frozen):
     multiply_adds: int | None
 
     def tile_waste(self, batch_size: int) -> float | None:
-        """Return the share of a TPU's tiles that the layer's output leaves empty; None for a layer without products.
+        """Return the share of padding in the layer's output on a TPU; None for a layer without multiply-adds.
 
-        A TPU stores arrays in tiles of 8 × 128: it pads the last axis to a multiple of 128, and the product of all
-        others to a multiple of 8.
+        A TPU stores arrays in tiles of 8 × 128. It pads the last axis to a multiple of 128, and the product of all
+        other axes to a multiple of 8.
 
         Args:
             batch_size: number of examples per step on one core.
@@ -64,11 +66,11 @@ class LayerDescription(Frozen):
 
 
 class ModelDescription(Frozen, extra="ignore"):
-    """A model's layers and their sums. Podline 1.0 wrote further fields.
+    """A model's layers and the sums over them. Podline 1.0 wrote further fields.
 
     Attributes:
-        kind: the model kind of the settings; ``pose`` for a pose network.
-        weights: the published weights with which the training began, with their source and licence; empty for others.
+        kind: the kind of network in the recipe's settings; ``pose`` for a pose network.
+        weights: the published weights from which the training started, with source and licence; empty for others.
         image_shape: (height, width, channels).
         classes: number of logits; 0 for a model that outputs maps.
         layers: layers in the order of computation.
@@ -92,6 +94,6 @@ class ModelDescription(Frozen, extra="ignore"):
 
     @property
     def uncounted(self) -> str:
-        """The layers whose multiply-adds are unknown, as text; empty if all are known."""
+        """Text: the layers whose multiply-adds are unknown; empty if there are none."""
         names = [f"{layer.name} ({layer.kind})" for layer in self.layers if layer.multiply_adds is None]
         return f"without those of {', '.join(names)}, which are unknown" if names else ""

@@ -1,6 +1,7 @@
 """Append-only documents in the store, ``<folder>/000001.json`` and so on.
 
-Each document appears complete under a new number, in a folder as in a bucket: of two simultaneous writers, one gets it.
+A document appears complete, or not at all. If two processes write the same number, one succeeds. Both hold for folders
+and buckets.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from podline.store.prefetch import in_order
 
 @dataclass(frozen=True)
 class Series(Generic[Document]):
-    """A numbered series of documents of one class, for each data set or recipe.
+    """For each data set or recipe, a numbered series of documents of one class.
 
     Attributes:
         folder: folder of the series, with ``{}`` for the name of the data set or recipe.
         document: class of the documents.
-        noun: noun for a document, in messages.
+        noun: noun for a document in messages, such as "a review".
         remedy: remedy for a damaged document; ``{}`` stands for the folder of the data set or recipe.
     """
 
@@ -34,15 +35,15 @@ class Series(Generic[Document]):
     remedy: str
 
     def name(self, of: str, number: int) -> str:
-        """Return a document's name in the store."""
+        """Return the store name of a document, given the name of the data set or recipe and the document's number."""
         return f"{self.folder.format(of)}/{number:06}.json"
 
     def has(self, name: str) -> bool:
-        """Return whether a name in the store is that of a document."""
+        """Return whether a file in the store, given its name, is a document of this series."""
         return bool(re.fullmatch(rf"{self.folder.format('[^/]+')}/\d{{6}}\.json", name))
 
     def read(self, store: Store, of: str) -> list[Document]:
-        """Return the documents, oldest first.
+        """Return the documents of a data set or recipe, oldest first.
 
         Raises:
             ArtifactError: a document is damaged.
@@ -55,8 +56,8 @@ class Series(Generic[Document]):
         Args:
             store: the store.
             of: name of the data set or recipe.
-            make: makes the document from its number and the previous documents; None adds nothing. It is called again
-                if another writer took the number.
+            make: makes the document from its number and the previous documents; None adds nothing. Called again if
+                another process has published the number meanwhile.
 
         Raises:
             ArtifactError: an earlier document is damaged.

@@ -1,7 +1,7 @@
 """``origin.json`` in a run's folder: the code, settings and environment that produced its model.
 
-A command or flow writes it at the end of a training. A new training of the run deletes it. A later run that reuses the
-training reads it.
+A command or flow writes this file at the end of a training. A new training of the run deletes it. A later run that
+reuses the training reads it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def keep_origin(store: Store, folder: str, origin: Origin, version: str = "") ->
         store: the store.
         folder: the run's folder.
         origin: the origin.
-        version: the version that it replaces; empty if there is none.
+        version: the store's version of the file to replace; empty if the file does not exist.
 
     Raises:
         StoreError: the file cannot be written.
@@ -37,7 +37,7 @@ def keep_origin(store: Store, folder: str, origin: Origin, version: str = "") ->
 
 
 def read_origin(store: Store, folder: str) -> Origin | None:
-    """Return the origin of the model in a run's folder; None if no command or flow recorded it.
+    """Return the origin of the model in a run's folder; None if it was not recorded.
 
     Raises:
         StoreError: the file cannot be read.

@@ -14,31 +14,33 @@ from podline.store.contract import Store
 
 PROMOTION = "promotion.json"
 SAVED_MODEL, TFLITE = "model/saved_model", "model/model.tflite"
-# Number of figures whose messages are listed.
+# Number of checks whose messages are shown.
 _NAMED = 3
 
 Verdict = Literal["promoted", "refused", "undecided"]
 
 
 class Check(Frozen):
-    """The result of a rule for one figure.
+    """The result of one promotion rule for one metric, class, joint or file.
 
     Attributes:
         rule: name of the rule.
         name: name of the metric, class, joint or file.
-        measure: the metric whose unit the figures have; empty for a rule without chance.
-        before: the figure to compare with: the mean over the known trainings, or None.
-        after: the candidate's figure.
-        promoted_to: the change up to which a figure is good enough; negative for a loss, whatever the measure; None for
-            a rule without chance.
-        refused_from: the change from which a figure is worse beyond chance.
-        margin: the loss that gets promoted within a year with at most the probability of the settings.
-        variances: variance of the change by the examples, of one training by the luck of answers, and by the seed.
+        measure: the metric in whose unit the values are; empty for a rule without a statistical test.
+        before: the reference's value: the mean over the trainings of the reference's recipe, or None.
+        after: the candidate's value.
+        promoted_to: the change (negative for a worse value, for every metric) down to which a value is good enough;
+            None for a rule without a statistical test.
+        refused_from: the change from which a value is significantly worse.
+        margin: a loss of this size gets promoted within a year with at most the probability in the settings.
+        variances: variance of the change due to the choice of examples; variance between trainings due to random
+            answers; variance between trainings due to the seed.
         refused: whether the rule refuses the model.
-        warned: whether it would refuse the model or leave it undecided, but only warns.
-        shown: whether the figure is good enough.
-        better: whether the figure is better beyond chance.
-        more_trainings: number of further known trainings that would decide, all else being equal; 0 if none would.
+        warned: whether the rule only warns, where it would otherwise refuse the model or leave it undecided.
+        shown: whether the value is good enough.
+        better: whether the value is significantly better.
+        more_trainings: number of further trainings of the reference's recipe that would probably lead to a decision; 0
+            if no number would.
         message: description of the result.
     """
 
@@ -60,25 +62,25 @@ class Check(Frozen):
 
     @property
     def undecided(self) -> bool:
-        """Return whether the test is open: the figure is neither worse beyond chance, nor good enough."""
+        """Return whether the test is undecided: the value is neither significantly worse nor good enough."""
         return not (self.refused or self.shown)
 
     @property
     def what(self) -> str:
-        """Return the subject of the test as text."""
+        """Return the tested metric, class, joint or file as text."""
         return f"{self.rule} {self.name}" if self.rule in ("class", "joint") else self.name
 
 
 class ExportedFile(Frozen):
-    """A published form of the model, and whether it gives the same answers.
+    """An exported format of the model, and how far its outputs differ from the evaluated model's.
 
     Attributes:
         form: ``keras``, ``savedmodel`` or ``tflite``.
-        name: name in the store of a file or folder.
-        images: number of images that were compared.
-        difference: largest difference from the evaluated model's answers; None without finite answers.
+        name: store name of the file or folder.
+        images: number of images with which the outputs were compared.
+        difference: largest difference between the outputs; None if an output is missing or not finite.
         allowed: largest allowed difference.
-        problem: reason for missing answers.
+        problem: why outputs are missing; empty for others.
     """
 
     form: Literal["keras", "savedmodel", "tflite"]
@@ -90,24 +92,26 @@ class ExportedFile(Frozen):
 
     @property
     def same(self) -> bool:
-        """Return whether the form may replace the model."""
+        """Return whether the outputs are close enough to the evaluated model's."""
         return self.difference is not None and self.difference <= self.allowed
 
 
 class ComparedExamples(Frozen):
-    """The test examples that compare two models with different data; neither model was trained on any of them.
+    """The test examples used to compare two models with different data; neither model was trained on any of them.
+
+    A *fresh* example is in the candidate's test split only.
 
     Attributes:
         before: the reference's data set, with its fingerprint.
         after: the candidate's data set, with its fingerprint.
         shared: number of examples in both test splits.
-        fresh: number of examples in the candidate's test split only.
-        all_count: whether the fresh examples count as well, because too few are shared.
+        fresh: number of fresh examples.
+        all_count: whether the models are compared on the fresh examples too, because too few examples are shared.
         measure: the main metric as text.
-        shared_before: the reference's figure on shared examples, with its interval; None without fresh examples.
-        shared_after: the candidate's figure on shared examples.
-        fresh_before: the reference's figure on fresh examples; None without fresh examples.
-        fresh_after: the candidate's figure on fresh examples.
+        shared_before: the reference's main metric on shared examples with its interval; None without fresh examples.
+        shared_after: the candidate's main metric on shared examples; None without fresh examples.
+        fresh_before: the reference's main metric on fresh examples; None without fresh examples.
+        fresh_after: the candidate's main metric on fresh examples; None without fresh examples.
     """
 
     before: str
@@ -125,19 +129,19 @@ class ComparedExamples(Frozen):
         """Return the result as text."""
         if self.all_count:
             count = plural(self.shared + self.fresh, "test example")
-            return f"compared on {count} of {self.after}: {self.shared:,} of them are in {self.before} as well"
+            return f"compared on {count} of {self.after}; {self.shared:,} of these are also in {self.before}"
         shared = plural(self.shared, "test example")
-        said = f"compared on the {shared} that both {self.before} and {self.after} have"
+        text = f"compared on the {shared} that are in both {self.before} and {self.after}"
         if self.fresh_before is None or self.fresh_after is None:
-            return said
+            return text
         figures = f"{self.measure} {self.fresh_after} vs {self.fresh_before} of the reference"
-        return f"{said}; on the {self.fresh:,} that only the second has: {figures}"
+        return f"{text}; on the {self.fresh:,} that are only in {self.after}: {figures}"
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return description, number and both figures for the shared and the fresh examples."""
+        """Return a row for the shared and one for the fresh examples: description, number, ``after``, ``before``."""
         rows = [
-            ("that the reference's data have too", self.shared, self.shared_after, self.shared_before),
-            ("new since then", self.fresh, self.fresh_after, self.fresh_before),
+            ("also in the reference's data", self.shared, self.shared_after, self.shared_before),
+            ("not in the reference's data", self.fresh, self.fresh_after, self.fresh_before),
         ]
         return [(what, f"{count:,}", after, before) for what, count, after, before in rows if after and before]
 
@@ -147,20 +151,20 @@ class Promotion(Frozen):
 
     Attributes:
         run: the run of the model.
-        recipe: the recipe whose champion it would be.
-        weights_sha256: the model's identity.
-        reference: the run that it was compared with, or empty.
+        recipe: the recipe whose champion the model would become.
+        weights_sha256: sha256 of the model's weights.
+        reference: the run with which the model was compared, or empty.
         champion: the run of the champion at that time, or empty.
-        known: the runs whose figures were compared: the reference, and further trainings of its recipe.
-        better: whether it is shown to be better, and so becomes the reference.
+        known: the runs with which the model was compared: the reference, and further trainings of its recipe.
+        better: whether the model is significantly better, and so becomes the reference.
         measure: name of the main metric.
-        thresholds: the changes from which a figure is promoted and refused, as text.
-        promoted: whether it became the champion.
-        anyway: whether a person promoted it against the rules.
-        undecided: whether no rule refuses the model, but a rule is open, so that it did not become the champion.
+        thresholds: from which change of a metric on a model is promoted or refused, as text.
+        promoted: whether the model became the champion.
+        anyway: whether a person promoted the model against the rules.
+        undecided: whether no rule refuses the model, but a rule is undecided, so that it did not become the champion.
         number: number of the entry in the champion's history; 0 without one.
-        checks: results of all rules: first those that refuse, then those that leave the model undecided, then warnings.
-        exports: the model's published forms.
+        checks: results of all rules: first refusals, then undecided rules, then warnings.
+        exports: the exported formats of the model.
         compared: the compared examples if the data differ, else None.
     """
 
@@ -188,10 +192,10 @@ class Promotion(Frozen):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The messages of the rules that refuse the model: the main figure's, and the first others."""
+        """The messages of the first rules that refuse the model, and the names of all others."""
         shown, more = self.refusals[:_NAMED], self.refusals[_NAMED:]
         names = [", ".join(check.name for check in more)]
-        return (*(check.message for check in shown), *(f"refused for {each} too" for each in names if each))
+        return (*(check.message for check in shown), *(f"also refused because of {each}" for each in names if each))
 
     @property
     def verdict(self) -> Verdict:
@@ -200,7 +204,7 @@ class Promotion(Frozen):
 
     @property
     def open(self) -> tuple[Check, ...]:
-        """The rules that leave the decision open."""
+        """The rules that are undecided."""
         return tuple(check for check in self.checks if check.undecided)
 
     def headline(self) -> str:
@@ -208,29 +212,32 @@ class Promotion(Frozen):
         over = f" over {self.champion}" if self.champion else ", the first one"
         if self.promoted:
             word = "champion against the rules" if self.anyway and (self.refusals or self.open) else "champion"
-            said = f"{self.run} is the {word} of {self.recipe} (number {self.number}){over}"
-            return f"{said}, and the new reference: it is better than {self.reference}" if self.better else said
+            text = f"{self.run} is the {word} of {self.recipe} (number {self.number}){over}"
+            return f"{text}, and the new reference: it is better than {self.reference}" if self.better else text
         stays = f"; {self.champion} stays" if self.champion else ""
         return f"{self.run} is {self.verdict} as champion of {self.recipe}{stays}"
 
     def doubt(self) -> str:
-        """Return the open tests and the deciding action in one line; empty if none is open."""
+        """Return the undecided tests, and what would decide them, in one line; empty for a decided promotion."""
         if not self.undecided:
             return ""
         named = first_few([check.message for check in self.open], _NAMED, "; ")
-        known = f"with {plural(len(self.known), 'known training')} of the reference's recipe"
-        return f"{named}. Between the two limits nothing can be decided {known}: {advice(self.open)}"
+        known = plural(len(self.known), "training")
+        return (
+            f"{named}. A change between the two limits cannot be decided with {known} of the reference's recipe: "
+            f"{advice(self.open)}"
+        )
 
     def more_trainings(self) -> int:
-        """Return the number of further trainings of the reference's recipe that would decide; 0 if none would."""
+        """Return how many more trainings of the reference's recipe would lead to a decision; 0 if no number would."""
         wanted = [check.more_trainings for check in self.open] if self.undecided else []
         return max(wanted, default=0) if all(wanted) else 0
 
     def floor(self, figure: float, *, higher_is_better: bool) -> float | None:
-        """Return the figure from which the model would be refused; None without a comparison.
+        """Return the value of the main metric at which the model would be refused; None without a comparison.
 
         Args:
-            figure: the main metric on all test examples; only a part of them may have been compared.
+            figure: the model's main metric on all test examples; the comparison may have used only some of them.
             higher_is_better: whether higher values of the metric are better.
         """
         for check in self.checks:
@@ -240,7 +247,7 @@ class Promotion(Frozen):
         return None
 
     def lines(self) -> list[str]:
-        """Return the decision as lines: the headline, the reasons for refusal or doubt, and the notes."""
+        """Return the decision as lines: the headline, the reasons for a refusal or no decision, and the notes."""
         return [
             self.headline(),
             *self.reasons,
@@ -249,7 +256,7 @@ class Promotion(Frozen):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes on the decision: the main figure, warnings, the compared examples, and the thresholds."""
+        """Return notes on the decision: the main metric, warnings, the compared examples, and the thresholds."""
         main = (check.message for check in self.checks if check.rule == "main" and check.shown and not check.refused)
         warnings = (f"warning: {check.message}" for check in self.checks if check.warned)
         compared = self.compared.sentence() if self.compared else ""
@@ -257,7 +264,7 @@ class Promotion(Frozen):
 
 
 def advice(checks: Sequence[Check]) -> str:
-    """Return an action that would decide about the open figures."""
+    """Return what a person can do so that undecided checks get decided."""
     wanted = [check.more_trainings for check in checks]
     if wanted and all(wanted):
         return f"{plural(max(wanted), 'more training')} of the reference's recipe would decide"
@@ -265,7 +272,7 @@ def advice(checks: Sequence[Check]) -> str:
 
 
 def read_promotion(store: Store, folder: str) -> Promotion | None:
-    """Return the decision about a run's model, or None.
+    """Return the decision about the promotion of a run's model; None without one.
 
     Raises:
         StoreError: the file cannot be read.

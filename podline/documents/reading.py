@@ -14,18 +14,18 @@ Document = TypeVar("Document", bound=Frozen)
 
 
 def read_model(store: Store, name: str, model: type[Document], noun: str, remedy: str) -> Document:
-    """Read a document.
+    """Read a JSON document from the store and validate it.
 
     Args:
         store: the store.
         name: name of the document in the store.
         model: the class of the document.
-        noun: what the document is, as "an entry of the ledger", for messages.
-        remedy: remedy for a damaged document.
+        noun: noun for the document in messages, such as "an entry of the ledger".
+        remedy: remedy for a damaged document, for messages.
 
     Raises:
         StoreError: the document does not exist, or cannot be read.
-        ArtifactError: the document is damaged, or another one.
+        ArtifactError: the document is damaged, or of another class.
     """
     document = store.read_json(name, remedy)
     try:

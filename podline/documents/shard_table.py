@@ -1,4 +1,4 @@
-"""Stores the shards of a split as one table, in memory and in a manifest, so that a million shards take some 50 MB."""
+"""A compact table of a split's shards, for memory and for the manifest: a million shards take some 50 MB."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic import Field, PlainSerializer, PlainValidator
 from podline.base.frozen import Frozen, Json, JsonObject, is_object
 
 MANY_COUNTS = 1_000_000
-"""Largest product of shards and classes for which a table has class counts per shard."""
+"""A table has class counts for each shard only if shards × classes is at most this number."""
 _FIRST = re.compile("-(0{5,})-of-")
 
 
@@ -31,9 +31,11 @@ class FileInfo(Frozen):
 class ShardInfo(FileInfo):
     """One TFRecord file.
 
-    ``class_counts`` are omitted in a manifest with more than :data:`podline.documents.manifest.MANY_CLASSES` classes or
-    :data:`MANY_COUNTS` counts, which would be mostly numbers; the split has their sums. ``index`` is the array of the
-    records' positions, for records without a fixed length.
+    Attributes:
+        records: number of records.
+        class_counts: number of records of each class. Empty in a manifest with more than
+            :data:`podline.documents.manifest.MANY_CLASSES` classes or :data:`MANY_COUNTS` counts, to keep it small.
+        index: the file with the byte positions of the records, for records of different lengths; else None.
     """
 
     records: int
@@ -42,38 +44,37 @@ class ShardInfo(FileInfo):
 
     @property
     def files(self) -> tuple[FileInfo, ...]:
-        """The shard and its index."""
+        """The shard's file, and its index if there is one."""
         return (self, self.index) if self.index else (self,)
 
 
 def index_file(shard: str) -> str:
-    """Return the name of a shard's index."""
+    """Return the file name of a shard's index."""
     return f"{shard}.index.npy"
 
 
 class _ByNumber(Sequence[ShardInfo], ABC):
-    """Shards that are created on access."""
+    """A sequence whose :class:`ShardInfo` objects are made on access."""
 
     @abstractmethod
-    def _at(self, place: int) -> ShardInfo:
-        """Return the shard at a place from 0 on."""
+    def _at(self, number: int) -> ShardInfo: ...
 
     @overload
     def __getitem__(self, number: int) -> ShardInfo: ...
     @overload
     def __getitem__(self, number: slice) -> Sequence[ShardInfo]: ...
     def __getitem__(self, number: int | slice) -> ShardInfo | Sequence[ShardInfo]:
-        places = range(len(self))[number]
-        return self._at(places) if isinstance(places, int) else [self._at(place) for place in places]
+        indices = range(len(self))[number]
+        return self._at(indices) if isinstance(indices, int) else [self._at(index) for index in indices]
 
 
 @dataclass(frozen=True)
 class ShardTable(_ByNumber):
-    """Shards of a table.
+    """The shards of one split and version as a table of bytes.
 
     Attributes:
-        file: name of the first shard; the others have their own numbers in it.
-        classes: number of classes with counts in the rows.
+        file: file name of the first shard; the other names differ only in the shard's number.
+        classes: number of class counts in each row.
         indexed: whether each shard has an index.
         rows: one row per shard; see :func:`_row`.
     """
@@ -85,10 +86,10 @@ class ShardTable(_ByNumber):
 
     @classmethod
     def of(cls, shards: Iterable[ShardInfo]) -> ShardTable:
-        """Make a table of shards in the order of their numbers.
+        """Make a table of shards, given in the order of their numbers.
 
         Raises:
-            ValueError: a file's name does not fit its number, or only some shards have class counts or an index.
+            ValueError: the name of a file has the wrong number, or only some shards have class counts or an index.
         """
         first, form, rows = "", (0, False), bytearray()
         for number, shard in enumerate(shards):
@@ -96,9 +97,12 @@ class ShardTable(_ByNumber):
             if number == 0:
                 first, form = shard.file, found
             elif shard.file != _numbered(first, number):
-                raise ValueError(f"shard {number} is {shard.file!r} vs {_numbered(first, number)!r}")
+                raise ValueError(f"shard {number} is {shard.file!r}, expected {_numbered(first, number)!r}")
             elif found != form:
-                raise ValueError(f"{shard.file} differs from {first} in its number of classes or in having an index")
+                raise ValueError(
+                    f"{shard.file} has (class counts, index) = {found}, expected {form} as {first} has, because all "
+                    "shards of a table have the same columns"
+                )
             rows += _row(*form).pack(*_values(shard))
         return cls(first, *form, bytes(rows))
 
@@ -115,7 +119,7 @@ class ShardTable(_ByNumber):
         except (KeyError, TypeError, struct.error) as error:
             raise ValueError(f"not a table of shards: {error!r}") from error
         if left or count != document.get("count"):
-            raise ValueError(f"count={document.get('count')} vs {count} shards in the table")
+            raise ValueError(f"got count={document.get('count')}, expected {count} as in the table of shards")
         return table
 
     def to_json(self) -> JsonObject:
@@ -125,7 +129,7 @@ class ShardTable(_ByNumber):
 
     @property
     def bytes(self) -> int:
-        """Return the size of all files without indexes, in bytes."""
+        """Return the sum of the shards' sizes in bytes, without indexes."""
         return sum(row[1] for row in self._row.iter_unpack(self.rows))
 
     @property
@@ -145,9 +149,9 @@ class ShardTable(_ByNumber):
     def __len__(self) -> int:
         return len(self.rows) // self._row.size
 
-    def _at(self, place: int) -> ShardInfo:
-        records, size, sha256, *others = self._row.unpack_from(self.rows, place * self._row.size)
-        file, index = _numbered(self.file, place), None
+    def _at(self, number: int) -> ShardInfo:
+        records, size, sha256, *others = self._row.unpack_from(self.rows, number * self._row.size)
+        file, index = _numbered(self.file, number), None
         if self.indexed:
             index_bytes, index_sha256, *others = others
             index = FileInfo(file=index_file(file), bytes=index_bytes, sha256=index_sha256.hex())
@@ -158,10 +162,10 @@ class ShardTable(_ByNumber):
 
 @dataclass(frozen=True)
 class JoinedShards(_ByNumber):
-    """The shards of several tables, one after the other.
+    """The concatenation of several tables of shards.
 
     Attributes:
-        tables: for each table, the folder of its files, relative to the data set's folder, and the table.
+        tables: pairs of a folder, relative to the data set's folder and with a final slash, and the table of its files.
     """
 
     tables: tuple[tuple[str, ShardTable], ...]
@@ -169,7 +173,7 @@ class JoinedShards(_ByNumber):
 
     @property
     def bytes(self) -> int:
-        """Return the size of all files without indexes, in bytes."""
+        """Return the sum of the shards' sizes in bytes, without indexes."""
         return sum(table.bytes for _, table in self.tables)
 
     @property
@@ -180,16 +184,16 @@ class JoinedShards(_ByNumber):
     def __len__(self) -> int:
         return sum(len(table) for _, table in self.tables)
 
-    def _at(self, place: int) -> ShardInfo:
+    def _at(self, number: int) -> ShardInfo:
         for folder, table in self.tables:
-            if place < len(table):
-                return _moved(table[place], folder)
-            place -= len(table)
-        raise IndexError(place)
+            if number < len(table):
+                return _moved(table[number], folder)
+            number -= len(table)
+        raise IndexError(number)
 
 
 def _moved(shard: ShardInfo, folder: str) -> ShardInfo:
-    """Return a shard with names relative to another folder."""
+    """Return the shard with ``folder`` in front of its file names, and without class counts."""
     index = shard.index and shard.index.model_copy(update={"file": f"{folder}{shard.index.file}"})
     return shard.model_copy(update={"file": f"{folder}{shard.file}", "index": index, "class_counts": ()})
 
@@ -218,4 +222,4 @@ def _checked(value: Json) -> ShardTable:
 
 
 Shards = Annotated[ShardTable, PlainValidator(_checked), PlainSerializer(ShardTable.to_json)]
-"""The type of a document's field."""
+"""The type of a document's field with a :class:`ShardTable`."""

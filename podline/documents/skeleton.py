@@ -1,7 +1,7 @@
-"""A skeleton: the joints of a pose and the limbs that connect them; COCO's people are one example.
+"""A skeleton: the joints of a pose and the limbs that connect them, such as those of COCO's people.
 
-Poses are arrays (…, joints, 3) of x, y and a third number. In annotations it is COCO's visibility (0 not labelled, 1
-labelled but hidden, 2 visible), in network results a score, 0 for a missing joint.
+Poses are arrays (…, joints, 3) of x, y and a third number. In annotations, the third number is COCO's visibility (0 not
+labelled, 1 labelled but hidden, 2 visible). In predictions it is a score, 0 for a missing joint.
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ from pydantic import Field, model_validator
 from podline.base.frozen import Frozen
 
 SUBJECTS, ONE, SEVERAL = "subjects", "one", "several"
-"""The fact whether an image of a data set has several annotated instances, and its values."""
+"""The key of a data set's fact whether images have several annotated instances, and the two values of this fact."""
 SKELETON = "skeleton"  # the key among the facts of a data set
 Pair = tuple[str, str]
 _CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")  # https://www.unicode.org/reports/tr44/#General_Category_Values
 OTHER_SIGMA = 0.05
-"""The default of OKS's constant for joints that COCO lacks; COCO's constants are between 0.025 and 0.107."""
+"""The default OKS constant of a joint that COCO lacks; COCO's constants are between 0.025 and 0.107."""
 
 _SIDE = re.compile(r"(?i:left|right)|(?<![A-Za-z])[LlRr](?![A-Za-z])|(?<=[a-z])[LR](?![a-z])|^[lr](?=[A-Z])")
 
 
 class Skeleton(Frozen):
-    """Joints, limbs, and their properties for drawing, finding and evaluating poses.
+    """Joints, limbs, and their properties for drawing, detecting and evaluating poses.
 
     Attributes:
-        joints: names of the joints, in the order of every array of poses.
-        limbs: pairs of a first and a second joint; part affinity fields point from the first to the second.
-        annotated: names of the joints in annotations and results, in their order.
-        sigmas: OKS's constant of each annotated joint.
-        midpoints: the other joints: each is midway between two annotated joints.
-        mirrored: pairs of joints that a mirror image exchanges, right ↔ left; empty if it exchanges none; None if
-            unknown.
-        category: name of the category; empty for several categories.
+        joints: names of the joints, in the order in which every array of poses has them.
+        limbs: pairs of joints; a part affinity field points from the first joint to the second.
+        annotated: names of the joints in annotation and result files, in the order of the files.
+        sigmas: the OKS constant of each annotated joint.
+        midpoints: each joint without annotation → the two annotated joints whose midpoint it is.
+        mirrored: pairs (right, left) of joints that a mirror image exchanges; empty if there are none; None if unknown.
+        category: COCO category; empty for several categories.
     """
 
     joints: tuple[str, ...] = Field(min_length=2)
@@ -61,50 +60,51 @@ class Skeleton(Frozen):
             for first, second in pairs:
                 _require_known("a pair of joints", (first, second), set(self.joints))
                 if first == second:
-                    raise ValueError(f"got a pair of {first} with itself, expected two joints")
+                    raise ValueError(f"got a pair of {first} and {first}, expected two different joints")
         for name in (*self.joints, self.category):
             if control := control_character(name):
-                raise ValueError(f"{name!r} has the control character {control} vs a name that can be shown")
+                raise ValueError(f"{name!r} contains the control character {control}, expected a name without one")
         if len(self.sigmas) != len(self.annotated) or not all(0 < sigma < math.inf for sigma in self.sigmas):
             raise ValueError(
-                f"sigmas {list(self.sigmas)} vs a finite one above 0 for each of {len(self.annotated)} joints"
+                f"got sigmas={list(self.sigmas)}, expected a finite value above 0 for each of the "
+                f"{len(self.annotated)} annotated joints"
             )
         return self
 
     @property
     def index(self) -> dict[str, int]:
-        """Joint name → its place in an array of poses."""
-        return {name: place for place, name in enumerate(self.joints)}
+        """Joint name → the joint's index in an array of poses."""
+        return {name: index for index, name in enumerate(self.joints)}
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The place of each annotated joint in an array of poses."""
+        """The index of each annotated joint in an array of poses."""
         return tuple(self.index[name] for name in self.annotated)
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The first joint of each limb."""
+        """The index of each limb's first joint."""
         return tuple(self.index[first] for first, _ in self.limbs)
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The second joint of each limb."""
+        """The index of each limb's second joint."""
         return tuple(self.index[second] for _, second in self.limbs)
 
     @property
     def mirror(self) -> tuple[int, ...]:
-        """The places that mirror a pose: joint ``i`` of a mirrored pose is joint ``mirror[i]`` of the pose."""
+        """The permutation that mirrors a pose: joint ``i`` of the mirrored pose is joint ``mirror[i]`` of the pose."""
         swapped = {name: other for pair in self.mirrored or () for name, other in (pair, pair[::-1])}
         return tuple(self.index[swapped.get(name, name)] for name in self.joints)
 
 
 def control_character(name: str) -> str:
-    """Return the first character of a name that is a line break, changes the reading direction or is invisible."""
+    """Return the first line break, bidirectional control or invisible character as ``U+XXXX``; empty without one."""
     return next((f"U+{ord(each):04X}" for each in name if unicodedata.category(each) in _CONTROLS), "")
 
 
 def side_of(joint: str) -> Pair:
-    """Split a name into its side, or an empty text, and the rest: ``left_ear``, ``eyeL``, ``R-hip``."""
+    """Split a joint's name into ``left``, ``right`` or an empty text, and the rest: ``eyeL`` → ("left", "eye*")."""
     found = _SIDE.search(joint)
     if found is None:
         return "", joint
@@ -112,7 +112,7 @@ def side_of(joint: str) -> Pair:
 
 
 def mirrored_by_name(joints: Iterable[str]) -> tuple[Pair, ...] | None:
-    """Return pairs of right and left joints by their names; None if no name has a side, or one has no partner."""
+    """Return the pairs (right, left) of joints by their names; None if no name has a side, or a pair is incomplete."""
     sides: dict[str, dict[str, str]] = {}
     for joint in joints:
         side, rest = side_of(joint)
@@ -124,7 +124,7 @@ def mirrored_by_name(joints: Iterable[str]) -> tuple[Pair, ...] | None:
 
 
 def sigmas_by_name(joints: Iterable[str]) -> tuple[float, ...]:
-    """Return COCO's constants for joints with COCO's names, and :data:`OTHER_SIGMA` for the others."""
+    """Return each joint's OKS constant: COCO's for joints with COCO's names, :data:`OTHER_SIGMA` for the others."""
     known = dict(zip(COCO.annotated, COCO.sigmas, strict=True))
     return tuple(known.get(joint, OTHER_SIGMA) for joint in joints)
 
@@ -132,7 +132,7 @@ def sigmas_by_name(joints: Iterable[str]) -> tuple[float, ...]:
 def _require_once(what: str, names: Iterable[str]) -> None:
     for name, times in Counter(names).items():
         if times > 1:
-            raise ValueError(f"{what}: {name!r} occurs {times} times vs once")
+            raise ValueError(f"{what}: {name!r} occurs {times} times, expected once")
 
 
 def _require_known(what: str, names: Iterable[str], known: set[str]) -> None:
@@ -165,17 +165,17 @@ def _on_side(limb: Pair, side: str) -> Pair:
 
 
 COCO = Skeleton(
-    # First the joints on the body's axis, then the person's own right, then the left; the viewer's sides are opposite.
+    # First the joints on the body's axis, then the person's right, then the person's left, as opposed to the viewer's.
     joints=(*_CENTER, *(f"{side}_{name}" for side in ("right", "left") for name in _SIDED)),
     limbs=(
         ("neck", "nose"),
-        # Joins the two halves of a body that has no neck, because only one shoulder is visible.
+        # Connects the two halves of a body whose neck is unknown because only one shoulder is visible.
         ("right_hip", "left_hip"),
         *(_on_side(limb, side) for side in ("right", "left") for limb in _SIDED_LIMBS),
     ),
     annotated=("nose", *(f"{side}_{name}" for name in _SIDED for side in ("left", "right"))),
     sigmas=tuple(sigma / 10 for sigma in _SIGMAS_BY_TEN),
-    # COCO's people have no neck (https://cocodataset.org/#format-data); it joins the face to the body.
+    # COCO's people have no neck (https://cocodataset.org/#format-data); a neck connects face and body.
     midpoints={"neck": ("right_shoulder", "left_shoulder")},
     mirrored=tuple((f"right_{name}", f"left_{name}") for name in _SIDED),
     category="person",

@@ -1,4 +1,4 @@
-"""The record of a search for doubtful labels, ``suspects/<dataset>/<digest>/suspects.json``, beside its page."""
+"""``suspects/<dataset>/<digest>/suspects.json``: the result of a search for wrong labels, next to an HTML page."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ FOLDER, DOCUMENT, PAGE = "suspects", "suspects.json", "suspects.html"
 
 
 class Suspect(Frozen):
-    """A record with a doubtful label.
+    """A record whose label may be wrong.
 
     Attributes:
         split: name of the split.
-        record: its position in the split.
-        image: its identity, see :mod:`podline.data.identity`; in a published data set that of its pixels.
-        file: its name in the source; empty if it is unknown.
-        label: its class.
-        suggested: the class with the highest probability, or the class of the image that it repeats.
-        believed: the models' probability of its label.
-        wrong: the probability that its label is wrong.
-        repeats: the near-duplicate with another label, as ``train[3]``, or empty.
+        record: index of the record in the split.
+        image: the image's identity, see :mod:`podline.data.identity`; in a published data set, the hash of its pixels.
+        file: the image's name in the source; empty if unknown.
+        label: the class in the data set.
+        suggested: the class with the highest probability, or the class of the near-duplicate.
+        believed: the models' probability of ``label``.
+        wrong: the probability that ``label`` is wrong.
+        repeats: the near-duplicate with another label, such as ``train[3]``, or empty.
     """
 
     split: str
@@ -41,10 +41,10 @@ class Suspect(Frozen):
     file: str = Field(default="", exclude_if=operator.not_)
 
     def words(self) -> str:
-        """Return its place, its label and the reason for the doubt."""
-        why = f"nearly repeats {self.repeats}" if self.repeats else f"wrong with {100 * self.wrong:.0f} %"
+        """Return text: the record, its label, the suggested class, and why the label may be wrong."""
+        why = f"nearly repeats {self.repeats}" if self.repeats else f"wrong with probability {100 * self.wrong:.0f} %"
         where = f"{self.split}[{self.record}]{f' ({self.file})' if self.file else ''}"
-        return f"{where} is {self.label}; {self.suggested}? {why}"
+        return f"{where} is labelled {self.label}, suggested {self.suggested}: {why}"
 
 
 class SplitSuspects(Frozen):
@@ -52,11 +52,11 @@ class SplitSuspects(Frozen):
 
     Attributes:
         split: name of the split.
-        examples: number of its records.
+        examples: number of records in the split.
         expected: estimated number of wrong labels in the whole split.
-        precision: share of wrong labels among the suspects; None without expected ones.
-        suspects: suspects, most likely first.
-        pairs: near-duplicates with other labels, which no estimate covers.
+        precision: estimated share of wrong labels among the suspects; None if no label is expected to be wrong.
+        suspects: suspects, the most probable first.
+        pairs: near-duplicates with different labels; the estimates do not include them.
     """
 
     split: str
@@ -67,10 +67,10 @@ class SplitSuspects(Frozen):
     pairs: tuple[Suspect, ...]
 
     def sentence(self) -> str:
-        """Return the estimate for a person."""
-        pairs = f"; {len(self.pairs):,} near-duplicates with other labels" if self.pairs else ""
+        """Return the estimate as text."""
+        pairs = f"; {len(self.pairs):,} near-duplicates with different labels" if self.pairs else ""
         if self.precision is None:
-            return f"{self.split}: none expected among {self.examples:,} labels{pairs}"
+            return f"{self.split}: no wrong labels expected among {self.examples:,}{pairs}"
         value, low, high = (
             round(100 * each) for each in (self.precision.value, self.precision.low, self.precision.high)
         )
@@ -78,14 +78,14 @@ class SplitSuspects(Frozen):
 
 
 class SuspectsDocument(Frozen):
-    """A search for doubtful labels in a data set.
+    """The result of a search for wrong labels in a data set.
 
     Attributes:
         dataset: name of the data set.
         fingerprint: fingerprint of the data set.
-        class_names: names by class number.
-        runs: the trainings of the models, each without a part of the training split.
-        splits: the results by split.
+        class_names: name of class 0, class 1, …
+        runs: the trainings of the models; each training omitted a fold of the training split.
+        splits: the result for each split.
     """
 
     dataset: str
@@ -96,7 +96,7 @@ class SuspectsDocument(Frozen):
 
     @property
     def suspects(self) -> list[Suspect]:
-        """Return all pairs and suspects of all splits, each record once; a record in a pair has what it repeats."""
+        """Return the pairs and suspects of all splits, each record once; a record in ``pairs`` keeps ``repeats``."""
         found = dict[tuple[str, int], Suspect]()
         for each in (each for part in self.splits for each in (*part.pairs, *part.suspects)):
             found.setdefault((each.split, each.record), each)
@@ -104,16 +104,18 @@ class SuspectsDocument(Frozen):
 
 
 def newest_suspects(store: Store, dataset: str) -> tuple[str, SuspectsDocument]:
-    """Return the folder and the record of the newest search in a data set.
+    """Return the folder and the document of the newest search in a data set.
 
     Raises:
-        StoreError: there is no record.
-        ArtifactError: the record is damaged.
+        StoreError: the data set was never searched.
+        ArtifactError: the document is damaged.
     """
     found = [file for file in store.listing(f"{FOLDER}/{dataset}") if file.name.split("/")[3:] == [DOCUMENT]]
     if not found:
-        raise StoreError(f"{store.uri} has no suspects of {dataset}; `podline data suspects {dataset}` finds some")
+        raise StoreError(
+            f"{store.uri} has no search for wrong labels in {dataset}; run `podline data suspects {dataset}`"
+        )
     name = max(found, key=lambda file: file.published).name
     remedy = f"delete it and run `podline data suspects {dataset}` again"
-    document = read_model(store, name, SuspectsDocument, "a record of suspects", remedy)
+    document = read_model(store, name, SuspectsDocument, "a search for wrong labels", remedy)
     return name.removesuffix(f"/{DOCUMENT}"), document

@@ -1,4 +1,4 @@
-"""The versions of a data set, numbered from 1: the fingerprint of a converted folder, with its changes."""
+"""The numbered versions of a data set: the fingerprint of each conversion, and the number of changed records."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Version(Frozen):
     """A version of a data set.
 
     Attributes:
-        number: number, from 1 on.
-        fingerprint: fingerprint of its folder.
-        content: fingerprint of the conversion with this content: its own, unless it was compacted.
-        base: fingerprint of the previous version, whose shards it may use; empty if all shards are new.
-        added: number of records added since the base, or of all records.
+        number: number of the version, from 1.
+        fingerprint: fingerprint of the version's folder.
+        content: fingerprint of the conversion that wrote these records; a compaction changes only ``fingerprint``.
+        base: fingerprint of the previous version, whose shards may be reused; empty if all shards are new.
+        added: number of records added since the base; without a base, number of all records.
         removed: number of records removed since the base.
         relabelled: number of records with changed targets or pixels.
         moved: number of records that moved to another split.
@@ -47,16 +47,16 @@ def versions(store: Store, dataset: str) -> list[Version]:
 
 
 def publish_version(store: Store, dataset: str, version: Version) -> Version:
-    """Publish a version under the next number; the newest version's fingerprint adds no version.
+    """Publish a version under the next number, unless the newest version has the same fingerprint.
 
     Raises:
-        OtherWriterError: this process was the only writer of the version's folder, and no longer is.
+        OtherWriterError: another process has become the writer of the version's folder.
     """
     writer = writer_of(store, f"datasets/{dataset}/{version.fingerprint}")
 
     def make(number: int, known: Sequence[Version]) -> Version | None:
         if writer:
-            writer.require()  # for this number: the next holder has published the version before others follow
+            writer.require()  # again for each number: another process may have taken over and published the version
         is_known = known and known[-1].fingerprint == version.fingerprint
         return None if is_known else version.model_copy(update={"number": number})
 
@@ -64,12 +64,12 @@ def publish_version(store: Store, dataset: str, version: Version) -> Version:
 
 
 def extension(job: str, folder: str) -> str:
-    """Return the name of the mark in a job's folder that keeps the data set which the job extends."""
+    """Return the name of the marker file that protects a base data set from deletion while a job extends it."""
     return f"{job}/{_EXTENDED}/{folder}"
 
 
 def extended(name: str) -> str:
-    """Return the data set's folder of a mark of :func:`extension`; empty for other names."""
+    """Return the data set's folder, given the name of a marker file of :func:`extension`; empty for other names."""
     return name.partition(f"/{_EXTENDED}/")[2] if name.startswith("jobs/") else ""
 
 
@@ -85,11 +85,11 @@ def version_of(store: Store, dataset: str, number: str) -> Version:
             return version
     numbers = f"1 to {known[-1].number}" if known else "none"
     raise StoreError(
-        f"{store.uri}: data set {dataset} has no version {number} vs {numbers} there; `podline data list {dataset}` "
-        "lists them"
+        f"{store.uri}: data set {dataset} has no version {number}, expected {numbers}; `podline data list {dataset}` "
+        "lists the versions"
     )
 
 
 def compacted(found: Sequence[Version], content: str) -> str:
-    """Return the newest of some versions with the content of a conversion, or the conversion's own fingerprint."""
+    """Return the fingerprint of the newest version with this content; ``content`` itself if there is none."""
     return next((version.fingerprint for version in reversed(found) if version.content == content), content)

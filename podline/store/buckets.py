@@ -1,14 +1,14 @@
 """A store in a bucket of Google Cloud Storage.
 
-A bucket shows an object complete or not at all, like a rename in a folder. This module adds to each upload:
+A bucket shows an object complete or not at all, like a rename in a folder. Each upload additionally sends:
 
 - the generation that it replaces (none for a new name), so that two writers cannot mix, and a repeated request changes
   nothing;
-- the crc32c: the service refuses other bytes;
-- the sha256, in the object's metadata beside the crc32c of the same bytes, so that reading it later needs no download.
+- the crc32c of the content, with which the service detects corrupted bytes;
+- the sha256 of the content as metadata, with the crc32c, so that the sha256 is known later without a download.
 
 All requests go through google-cloud-storage, which retries with jitter until the deadline. ``STORAGE_EMULATOR_HOST``
-names an emulator. Google's library finds the credentials; this module handles only their names.
+names an emulator. Google's library finds the credentials; this module never reads them.
 """
 
 # Google's library has no types.
@@ -51,7 +51,7 @@ from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
 from podline.store.marker import MARKER
 from podline.store.prefetch import in_order
 
-# Between two calls, another writer may change the object.
+# Attempts to replace an object; another writer may change it between a lookup and the upload.
 _ATTEMPTS_TO_REPLACE = 5
 # Larger files are uploaded in pieces of this size, each of which can be retried.
 _PIECE_BYTES = 8 * 2**20
@@ -59,10 +59,10 @@ _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
 _BLOCK_BYTES = 2**20
 # Larger objects are downloaded in pieces of this size, which limits the memory of each download.
 _FETCHED_BYTES = 8 * 2**20
-# Downloads the object's own bytes, which sizes and checksums refer to, without decoding a Content-Encoding. One read of
-# the connection suffices; the library's own loop takes the interpreter's lock for every 8 KiB.
+# Download the stored bytes, to which size and checksum refer, without decoding a Content-Encoding. A single read is
+# used, since the library's own loop takes the interpreter's lock for every 8 KiB.
 _AS_STORED: dict[str, Any] = {"raw_download": True, "single_shot_download": True}
-# A range has no checksum of its own.
+# A byte range has no checksum of its own.
 _UNCHECKED: dict[str, Any] = {"checksum": None, **_AS_STORED}
 _BUCKET_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _SHA256, _CRC32C = "podline-sha256", "podline-crc32c"
@@ -70,32 +70,32 @@ _LISTED_FIELDS = "items(name,size,updated,generation,crc32c,metadata),nextPageTo
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """Split ``gs://bucket/prefix`` into the bucket and the prefix without slashes at its ends.
+    """Split ``gs://bucket/prefix`` into the bucket and the prefix, without leading and trailing slashes.
 
     Raises:
-        SettingsError: the bucket is missing or its name is invalid, or the prefix has an empty part.
+        SettingsError: the bucket is missing or its name is invalid, or a component of the prefix is empty or ``..``.
     """
     bucket, _, prefix = uri.removeprefix(BUCKET_SCHEME).partition("/")
     prefix = prefix.strip("/")
     if not bucket or "//" in prefix or ".." in prefix.split("/"):
-        raise SettingsError(f"{uri}: a bucket's store is gs://bucket or gs://bucket/prefix")
+        raise SettingsError(f"{uri} is not a store in a bucket; give gs://bucket or gs://bucket/prefix")
     if not _BUCKET_NAME.fullmatch(bucket):
         raise SettingsError(
-            f"{uri}: {bucket!r} is not a bucket's name, which has lower-case letters, digits, '-', '_' and '.', with a "
-            "letter or digit at both ends; correct the name"
+            f"{uri}: {bucket!r} is not a valid bucket name (lower-case letters, digits, '-', '_' and '.', with a "
+            "letter or digit at both ends); correct the name"
         )
     return bucket, prefix
 
 
 class BucketStore(Store):
-    """The objects below a prefix of a bucket."""
+    """A store of the objects below a prefix in a bucket."""
 
     def __init__(self, uri: str, option: str = "--root") -> None:
-        """Open a store with this machine's settings, without a request to the service.
+        """Open a store with this machine's settings; sends no request.
 
         Args:
             uri: ``gs://bucket`` or ``gs://bucket/prefix``.
-            option: the option that names the store, for errors.
+            option: the command-line option that named the store, for errors.
 
         Raises:
             SettingsError: the URI is invalid.
@@ -120,7 +120,7 @@ class BucketStore(Store):
         self._options: dict[str, Any] = {"retry": retry, "timeout": timeout}
 
     def where(self, name: str) -> str:
-        """Return a name's URI; see :meth:`Store.where`."""
+        """Return the URI of a name; see :meth:`Store.where`."""
         self._require_inside(name)
         return f"{self.uri}/{name}"
 
@@ -135,7 +135,7 @@ class BucketStore(Store):
 
     @measured("store")
     def sha256(self, name: str, found: Listed | None = None) -> str:
-        """See :meth:`Store.sha256`; an object that another program wrote is downloaded."""
+        """See :meth:`Store.sha256`; an object that another program wrote must be downloaded."""
         there = found or self._there(name)
         if there.sha256:
             return there.sha256
@@ -144,7 +144,7 @@ class BucketStore(Store):
 
     @measured("store")
     def local(self, name: str, found: Listed | None = None) -> Path:
-        """Return a verified copy in the cache; see :meth:`Store.local`."""
+        """Return a verified copy in the local cache; see :meth:`Store.local`."""
         there = found or self._there(name)
         key = f"{self._bucket.name}/{self._name(name)}#{there.version}"
         return self._cache.get(
@@ -159,7 +159,7 @@ class BucketStore(Store):
         return list(in_order(lambda name: self.local(name, found.get(name)), wanted, self.parallel))
 
     def _looked_at(self, names: Sequence[str]) -> dict[str, Listed]:
-        """Look up several names, with one request for each folder that has two of them or more."""
+        """Look up several names, with one list request for each folder with two names or more."""
         folders = Counter(name.rpartition("/")[0] for name in names)
         shared = [folder for folder, count in folders.items() if count > 1]
         return {found.name: found for folder in shared for found in self.listing(folder, delimiter="/")}
@@ -185,7 +185,7 @@ class BucketStore(Store):
                 raise self._missing(name, version) from None
 
     def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
-        """Fetch several pieces at a time; see :meth:`Store.read_pieces`."""
+        """Yield an object's content, fetching several pieces in parallel; see :meth:`Store.read_pieces`."""
         with self._explained("read", self.where(name)):
             yield from self._pieces(name, self._there(name, version), length, self.parallel)
 
@@ -199,13 +199,13 @@ class BucketStore(Store):
             raise DataCorruption(None, f"got crc32c {found}, expected {there.crc32c}")
 
     def listing(self, prefix: str = "", *, delimiter: str | None = None) -> Iterator[Listed]:
-        """See :meth:`Store.listing`; with the delimiter ``/``, files in subfolders are left out."""
+        """See :meth:`Store.listing`; with the delimiter ``/``, names in subfolders are excluded."""
         top = f"{self._prefix}{prefix.rstrip('/')}/" if prefix else self._prefix
         with self._explained("list", self.where(prefix) if prefix else self.uri):
             blobs = self._bucket.list_blobs(
                 prefix=top, delimiter=delimiter, fields=_LISTED_FIELDS, page_size=1000, **self._options
             )
-            # A name that ends in a slash is a folder object, which some consoles create.
+            # Some consoles create folder objects, whose names end in a slash.
             for blob in blobs:
                 alive()
                 if not blob.name.endswith("/") and blob.name != f"{self._prefix}{MARKER}":
@@ -221,7 +221,7 @@ class BucketStore(Store):
             return sorted(each.removeprefix(self._prefix).rstrip("/") for each in blobs.prefixes)
 
     def now(self) -> float:
-        """Publish an object and delete it; see :meth:`Store.now`."""
+        """Read the service's time from a temporary object; see :meth:`Store.now`."""
         name = f"jobs/clock-{uuid.uuid4().hex[:12]}"
         self.publish_bytes(name, b"")
         published = self._there(name).published
@@ -243,11 +243,14 @@ class BucketStore(Store):
             with contextlib.suppress(TakenError):  # another process wrote it
                 self._replace(source, content, there.version if there is not None else "")
                 return
-        raise StoreUnavailableError(f"cannot write {self.where(name)}: other processes write it all the time")
+        raise StoreUnavailableError(
+            f"cannot write {self.where(name)}: other processes replaced it {_ATTEMPTS_TO_REPLACE} times meanwhile; "
+            "try again later"
+        )
 
     @measured("store")
     def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
-        """Upload the file in place of a generation; see :meth:`Store.swap`."""
+        """Upload the file in place of a given generation; see :meth:`Store.swap`."""
         del flush
         if source is None:
             self._delete(name, version)
@@ -261,17 +264,15 @@ class BucketStore(Store):
             try:
                 return self._again(self._upload)(source, content, int(version or 0))
             except (api.PreconditionFailed, api.NotFound) as error:
-                if isinstance(error, api.NotFound):  # the last answer of a large upload was lost
+                if isinstance(error, api.NotFound):  # the last response to a large upload was lost
                     self._require_bucket()
         there = self.find(content.name)
         if there is None or not _is_same(there, content):
             raise self._taken(content.name)
-        return there.version  # the answer to this process's write was lost
+        return there.version  # the upload succeeded, but its response was lost
 
     def _taken(self, name: str) -> TakenError:
-        return TakenError(
-            f"{self.where(name)} is already there with other content; delete it, or choose another --root"
-        )
+        return TakenError(f"{self.where(name)} already exists with other content; delete it, or choose another --root")
 
     def flush(self, names: Iterable[str]) -> None:
         """See :meth:`Store.flush`."""
@@ -303,7 +304,7 @@ class BucketStore(Store):
         return str(blob.generation)
 
     def _fetch(self, name: str, there: Listed, copy: Path) -> None:
-        """Download an object into ``copy``, a file of its size; retry if the checksum differs."""
+        """Download an object into ``copy``, an existing file of the same size; retry if the checksum differs."""
 
         def fetch() -> None:
             with copy.open("r+b") as stream:
@@ -320,17 +321,17 @@ class BucketStore(Store):
         return found
 
     def _missing(self, name: str, version: str = "") -> PodlineError:
-        """Return the error for a missing name, or a missing version of it."""
+        """Return the error for a name that does not exist, or no longer has the given version."""
         there = self.find(name)
         if there is not None and version:
             return ArtifactError(
-                f"{self.where(name)} is generation {there.version} now, and was {version} at the first look; nothing "
-                "was mixed, run it again"
+                f"{self.where(name)} has generation {there.version} now, but had {version} when it was first read; "
+                "nothing was mixed, run the command again"
             )
         return StoreError(f"cannot read {self.where(name)}: it does not exist")
 
     def _require_bucket(self) -> None:
-        """Raise an error if an object is missing because its bucket is missing."""
+        """Raise an error if the bucket itself does not exist."""
         if self.uri not in _known:
             with self._explained("open the bucket of", self.uri):
                 listed = self._bucket.list_blobs(max_results=1, **self._options)
@@ -354,11 +355,11 @@ class BucketStore(Store):
         return cloud_explained(action, where, self.settings.deadline, self._option)
 
 
-# Stores whose buckets exist.
+# URIs of stores whose buckets are known to exist.
 _known: set[str] = set()
 
 
-# The caches that this process uses, by folder and limit.
+# The caches that this process has open, by folder and limit.
 _caches: dict[tuple[Path, int], Cache] = {}
 
 
@@ -367,7 +368,7 @@ def _cache(folder: Path, limit: int) -> Cache:
 
 
 def forget_clients() -> None:
-    """Close all clients, so that the environment (credentials, the emulator's address) is read again."""
+    """Close all clients, so that the next one reads the environment (credentials, emulator address) again."""
     for cache in _caches.values():
         cache.release()
     _caches.clear()
@@ -376,16 +377,16 @@ def forget_clients() -> None:
 
 
 class _Read(io.FileIO):
-    """A local file; each read reports that this process is alive."""
+    """A local file that reports with each read that this process is alive."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read like any file."""
+        """Read as :class:`io.FileIO` does, and report that this process is alive."""
         alive()
         return super().read(-1 if size is None else size) or b""
 
 
 def _content(name: str, path: Path) -> Listed:
-    """Return the listing that a name will have after the file is published, in one pass with constant memory."""
+    """Return size and checksums of a file as the listing under ``name``, in one pass with constant memory."""
     crc32c, sha256, size = google_crc32c.Checksum(), hashlib.sha256(), 0
     with _Read(path) as stream:
         while block := stream.read(_BLOCK_BYTES):
@@ -400,7 +401,7 @@ def _is_same(there: Listed, content: Listed) -> bool:
 
 
 def _crc32c(path: Path) -> str:
-    """Return the crc32c of a file in the service's format; this takes a tenth of the time of its sha256."""
+    """Return the crc32c of a file in the service's base64 form; this takes a tenth of the time of a sha256."""
     checksum = google_crc32c.Checksum()
     with _Read(path) as stream:
         while block := stream.read(_BLOCK_BYTES):
@@ -413,6 +414,6 @@ def _written(checksum: google_crc32c.Checksum) -> str:
 
 
 def _sha256_of(blob: Blob) -> str:
-    """Return the sha256 in an object's metadata if its bytes are unchanged since; else an empty string."""
+    """Return the sha256 in an object's metadata; empty if missing, or if the bytes have changed since."""
     metadata = blob.metadata or {}
     return metadata.get(_SHA256, "") if metadata.get(_CRC32C) == blob.crc32c else ""

@@ -1,9 +1,9 @@
-"""A shared cache of objects with a size limit; the least recently used copy is removed first.
+"""A cache of objects that processes share, with a size limit; the least recently used copy is removed first.
 
-Each copy is a file named by a hash of its key (bucket, name, generation). A process that uses a copy lists it in its
-lease (:mod:`podline.store.uses`) until it ends, and locks the copy while it checks or fetches it. So no copy in use is
-removed, two processes never fetch the same copy, and an incomplete copy that no lease names is a leftover. Copies are
-counted, created, renamed and removed under the leases' guard lock.
+Each copy is a file named by a hash of its key (bucket, name, generation). A process lists the copies that it uses in
+its lease (:mod:`podline.store.uses`) until it ends, and locks a copy while it checks or fetches it. So no copy in use
+is removed, and two processes never fetch the same copy. An incomplete copy that no lease lists was left by a killed
+process. Copies are counted, created, renamed and removed under the guard lock of the leases.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from podline.store.uses import Lease, guarded, names_in_use
 
 _HALF, _WORK = ".half", ".work"
 _TOTAL = "total"
-# A full cache is emptied to this share of its limit, so that not every further copy lists all of them.
+# A full cache is emptied to this share of its limit, so that not every new copy has to list all others.
 _EMPTIED = 0.95
 
 
 def scratch_of(uri: str, cache: str) -> Path:
-    """Return the folder on this machine for the unpublished files of a store that cannot hold them itself."""
-    # The readable part is for people; the hash separates stores with similar names.
-    looks = re.sub(r"[^A-Za-z0-9.-]+", "_", uri.removeprefix(BUCKET_SCHEME)).lstrip("_")
-    return Path(cache).expanduser().absolute() / "stores" / f"{looks}-{digests.of_bytes(uri.encode())[:8]}"
+    """Return the folder on this machine for unpublished files of a store that cannot hold them itself."""
+    # The readable prefix is for people; the hash distinguishes stores with similar names.
+    readable = re.sub(r"[^A-Za-z0-9.-]+", "_", uri.removeprefix(BUCKET_SCHEME)).lstrip("_")
+    return Path(cache).expanduser().absolute() / "stores" / f"{readable}-{digests.of_bytes(uri.encode())[:8]}"
 
 
 class Cache:
-    """A cache folder in one process; any number of threads may use it at once."""
+    """One process's access to a cache folder; safe for several threads."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         """Open a cache.
 
         Args:
             folder: the folder, created if missing.
-            limit: largest total number of bytes of all copies.
+            limit: largest total size of all copies, in bytes.
         """
         self._copies, self._locks = folder / "objects", folder / "locks"
         self._limit = limit
@@ -52,13 +52,13 @@ class Cache:
             self._locks.mkdir(parents=True, exist_ok=True)
 
     def get(self, key: str, size: int, is_whole: Callable[[Path], bool], fetch: Callable[[Path], None]) -> Path:
-        """Return a copy, which is kept while this process runs.
+        """Return the path of an object's copy, which exists until this process ends or calls :meth:`release`.
 
         Args:
-            key: identifies the bytes.
+            key: identifies the content.
             size: number of bytes.
-            is_whole: verifies an existing copy; called once per process.
-            fetch: writes the copy into an existing file of its size.
+            is_whole: verifies an existing copy; called at most once per process and key.
+            fetch: writes the content into an existing file of this size.
 
         Raises:
             StoreError: the cache cannot be written, or copies in use leave too little space.
@@ -79,7 +79,7 @@ class Cache:
         return copy
 
     def release(self) -> None:
-        """Release all copies: this process no longer uses them."""
+        """Release all copies, which other processes may remove from then on."""
         self._lease.close()
         self._names.clear()
         self._counted = False
@@ -89,7 +89,7 @@ class Cache:
         with guarded(self._locks):
             copy.unlink(missing_ok=True)
             self._make_room(size)
-            # Its size counts from now on for processes that free space.
+            # The file's size counts from now on when another process frees space.
             with half.open("wb") as stream:
                 stream.truncate(size)
         try:
@@ -101,9 +101,9 @@ class Cache:
             raise
 
     def _make_room(self, size: int) -> None:
-        """Count ``size`` more bytes; if that exceeds the limit, list the copies and remove some.
+        """Add ``size`` to the stored total; if that exceeds the limit, list the copies and remove some.
 
-        The stored total may be too high after a failure, never too low.
+        After a failure the stored total may be too high, but never too low.
         """
         total = self._locks / _TOTAL
         try:
@@ -116,21 +116,21 @@ class Cache:
         total.write_text(str(found + size))
 
     def _remove_until(self, most: int) -> int:
-        """Remove unused copies, least recently used first, if there are more than ``most`` bytes; return their sum."""
+        """Remove unused copies, least recently used first, until at most ``most`` bytes are left; return their sum."""
         in_use = names_in_use(self._locks)
         with os.scandir(self._copies) as found:
             files = [(entry.stat(), Path(entry.path)) for entry in found]
         total = sum(facts.st_size for facts, _ in files)
         enough = most * _EMPTIED if total > most else total
         for facts, path in sorted(files, key=lambda pair: pair[0].st_mtime_ns):
-            # Incomplete leftovers are always removed.
+            # Incomplete copies of killed processes are always removed.
             if (total > enough or path.suffix == _HALF) and path.stem not in in_use:
                 path.unlink(missing_ok=True)
                 total -= facts.st_size
         if total > most:
             needed = self._limit - most + total
             raise StoreError(
-                f"the cache {self._copies.parent} may have {self._limit:,} bytes, but {needed:,} are needed at once; "
+                f"the cache {self._copies.parent} needs {needed:,} bytes at once, but its limit is {self._limit:,}; "
                 "raise the setting store.cache_limit"
             )
         return total

@@ -1,14 +1,14 @@
-"""The contract of a store: names under one root, each object published atomically.
+"""The contract of a store: names below one root, with atomic publication of each object.
 
-A store is a folder (:mod:`podline.store.folder`) or a bucket (:mod:`podline.store.buckets`). Both guarantee the same: a
-name does not exist or has its full content. Different content never overwrites an existing name unless the caller
+A store is a folder (:mod:`podline.store.folder`) or a bucket (:mod:`podline.store.buckets`). Both guarantee that a name
+either does not exist or has its full content. Different content never overwrites an existing name unless the caller
 passes ``replace``. A read returns the published content, or raises an error.
 
-Code that needs a file, to map it into memory or to pass it to a library, calls :meth:`Store.local`. Messages use
+Code that needs a local file, for mapping into memory or for a library, calls :meth:`Store.local`. Messages use
 :meth:`Store.where`. All other code uses names.
 
-A store also has a *scratch* folder on this machine, for logs, locks and temporary files; in a folder it is
-``.podline``.
+A store also has a *scratch* folder on this machine for logs, locks and temporary files. The scratch folder of a folder
+store is its subfolder ``.podline``.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ T = TypeVar("T")
 BUCKET_SCHEME = "gs://"
 SCRATCH = ".podline"
 INDEX = "index.html"
-"""The page about all nights, in the root."""
+"""The name of the page about all nights, in the root of a store."""
 _TEMPORARY = "tmp"
-# Errors of a mounted folder whose server is away, or of a connection to it.
+# Errors of a mounted folder whose server or connection is down.
 _PASSING = frozenset(
     {
         errno.EIO,
@@ -57,25 +57,25 @@ _PASSING = frozenset(
         errno.EAGAIN,
     }
 )
-# Modes of the scratch folder: accessible to its owner only, or to a group that shares the store.
+# Modes of the scratch folder: for the owner only, or for the group that shares the store.
 _PRIVATE, _SHARED = 0o700, 0o770
 _marking = threading.RLock()
 
 
 @contextlib.contextmanager
 def explained(action: str, path: Path | str) -> Generator[None, None, None]:
-    """Turn an :class:`OSError` in the body into a one-line :class:`StoreError`, or :class:`StoreUnavailableError`.
+    """Turn an :class:`OSError` in the body into a :class:`StoreError` or :class:`StoreUnavailableError` of one line.
 
     Args:
-        action: the action as a verb phrase: "write", "read the manifest of".
-        path: the file or folder of the action.
+        action: the attempted action as a verb phrase: "write", "read the manifest of".
+        path: the file or folder.
     """
     try:
         yield
     except OSError as error:
         if error.errno in _PASSING:
             raise StoreUnavailableError(
-                f"cannot {action} {path}: {error.strerror}; the file system does not answer properly"
+                f"cannot {action} {path}: {error.strerror}; the file system does not respond properly, check its server"
             ) from error
         raise refused(action, path, error) or StoreError(
             f"cannot {action} {path}: {error.strerror or error}"
@@ -83,10 +83,10 @@ def explained(action: str, path: Path | str) -> Generator[None, None, None]:
 
 
 def refused(action: str, path: Path | str, error: OSError) -> StoreError | None:
-    """Return the error for a full disk or a missing permission, with its remedy; None for other errors."""
+    """Return an error with a remedy for a full disk or a missing permission; None for other errors."""
     where = f"cannot {action} {path}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreError(f"{where}: no space left on the device; free some, or choose another --root")
+        return StoreError(f"{where}: no space left on the device; free some space, or choose another --root")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         writing = action.startswith(("write", "make", "delete"))
         remedy = "choose a --root that this user can write" if writing else "give this user access to it"
@@ -95,13 +95,13 @@ def refused(action: str, path: Path | str, error: OSError) -> StoreError | None:
 
 
 class Listed(NamedTuple):
-    """A published name.
+    """Name, size, time and version of a published object.
 
     Attributes:
         published: Unix time of the publication.
         version: a text that changes with the content.
-        sha256: hexadecimal checksum of its content; empty if only reading the content would give it.
-        crc32c: of an object, in the service's format; empty for a file.
+        sha256: hexadecimal sha256 of the content; empty if unknown without reading the content.
+        crc32c: the service's crc32c in base64; empty for a file.
     """
 
     name: str
@@ -113,19 +113,19 @@ class Listed(NamedTuple):
 
 
 class Store(ABC):
-    """A store; names are relative, with ``/`` between their parts.
+    """A store; names are relative paths with ``/`` as separator.
 
-    A method that reads raises :class:`StoreError` if the name does not exist or cannot be read, and
-    :class:`ArtifactError` if the object has changed since the ``found`` or ``version`` that :meth:`find` or
-    :meth:`listing` returned. A method that writes raises :class:`StoreError` if it fails.
+    A method that reads raises :class:`StoreError` if the name does not exist or cannot be read. It raises
+    :class:`ArtifactError` if the object has changed since :meth:`find` or :meth:`listing` returned the given ``found``
+    or ``version``. A method that writes raises :class:`StoreError` if it fails.
 
     Attributes:
         uri: the root as a user would write it.
         scratch: a folder on this machine for unpublished files.
-        beside: a folder on this machine for local files that people use, like drawn samples.
-        parallel: number of objects that may be fetched at once.
-        marks: whether the next publication marks a new root; see :mod:`podline.store.marker`.
-        read_only: whether this user may only read; ``scratch`` is then the user's own.
+        beside: a folder on this machine for local files that people use, such as generated samples.
+        parallel: largest number of objects to fetch at once.
+        marks: whether the next publication writes the marker into an empty root; see :mod:`podline.store.marker`.
+        read_only: whether this user may only read; ``scratch`` is then in the user's own cache.
         shared: whether a group shares the store, by the setting ``store.group``.
     """
 
@@ -139,31 +139,31 @@ class Store(ABC):
 
     @abstractmethod
     def where(self, name: str) -> str:
-        """Return a name as a user would write it, a path or gs://bucket/prefix/name; it need not exist.
+        """Return a name as a user would write it, a path or gs://bucket/prefix/name; the object need not exist.
 
         Raises:
-            ArtifactError: the name leads out of the store.
+            ArtifactError: the name points outside the store.
         """
 
     @abstractmethod
     def local(self, name: str, found: Listed | None = None) -> Path:
         """Return a local file with the content of a published name, for reading only.
 
-        For a folder it is the file itself, which may be missing. For an object it is a copy in the cache, verified by
-        the object's checksum and kept while this process runs. With ``found``, the object is not looked up again.
+        In a folder store this is the file itself, which may not exist. In a bucket it is a copy in the cache, verified
+        by the object's checksum and kept while this process runs. With ``found``, the object is not looked up again.
         """
 
     def locals(self, names: Iterable[str]) -> list[Path]:
-        """Return local files of several names; objects are looked up together, and fetched in parallel."""
+        """Return local files of several names; a bucket looks them up together and fetches them in parallel."""
         return [self.local(name) for name in names]
 
     @abstractmethod
     def find(self, name: str) -> Listed | None:
-        """Return the listing of a published name with size and time, or None."""
+        """Return size, time and version of a published name, or None if it does not exist."""
 
     @abstractmethod
     def sha256(self, name: str, found: Listed | None = None) -> str:
-        """Return the sha256 of a published name's content, in hexadecimal; ``found`` often has it."""
+        """Return the hexadecimal sha256 of a published name; with ``found``, the object is not looked up again."""
 
     @abstractmethod
     def read_bytes(self, name: str, version: str = "") -> bytes:
@@ -171,41 +171,41 @@ class Store(ABC):
 
     @abstractmethod
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
-        """Return ``length`` bytes of a published name from ``start``, or fewer at its end."""
+        """Return ``length`` bytes of a published name from byte ``start`` on; fewer at the end."""
 
     @abstractmethod
     def read_pieces(self, name: str, length: int, version: str) -> Iterator[bytes]:
-        """Yield the whole content of a large object, ``length`` bytes at a time, with constant memory.
+        """Yield the content of a large object in pieces of ``length`` bytes, with constant memory.
 
         Raises:
-            StoreUnavailableError: after the last piece: the received bytes differ from the object.
+            StoreUnavailableError: after the last piece, if the received bytes differ from the object.
         """
 
     @abstractmethod
     def listing(self, prefix: str = "") -> Iterator[Listed]:
-        """Yield all published names below a folder, but the marker, in sorted order, with constant memory."""
+        """Yield all published names below a folder, sorted, without the marker; memory stays constant."""
 
     @abstractmethod
     def folders(self, prefix: str) -> list[str]:
-        """Return the names of the folders in a folder, sorted, without listing their content."""
+        """Return the names of the folders directly in a folder, sorted."""
 
     @abstractmethod
     def now(self) -> float:
-        """Return the Unix time by the clock that dates publications; this writes something to the store."""
+        """Return the Unix time of the clock that dates publications; to read it, this writes a temporary object."""
 
     def publish_file(self, source: Path, name: str, *, replace: bool = False, flush: bool = True) -> None:
-        """Publish a finished local file; ``source`` should be in :meth:`workspace`, and may be moved.
+        """Publish a complete local file; ``source`` should be in :meth:`workspace`, and may be moved.
 
         Args:
             source: the file.
-            name: name of the publication.
-            replace: whether different content may be overwritten.
-            flush: wait until the content is on the disk. Without it, a power cut (but not a killed process) may leave a
-                published name with incomplete content, until :meth:`flush` is called.
+            name: the name to publish under.
+            replace: whether existing different content may be overwritten.
+            flush: whether to wait until the content is on disk. Without it, a power cut (but not a killed process) may
+                leave a published name with incomplete content, until :meth:`flush` is called.
 
         Raises:
-            TakenError: the name exists with other content, and ``replace`` is not set.
-            OtherWriterError: this process was the only writer of the folder, and no longer is.
+            TakenError: the name exists with other content, and ``replace`` is false.
+            OtherWriterError: this process has lost the lease of the folder.
         """
         self.require_writable()
         if fence := fences.over(self.uri, name):
@@ -216,16 +216,16 @@ class Store(ABC):
         self._publish(source, name, replace=replace, flush=flush)
 
     def swap(self, source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
-        """Publish a file in place of one version of a name, in one step; return the new version.
+        """Replace one version of a name by a file, atomically; return the new version.
 
         Args:
-            source: the file, see :meth:`publish_file`; None deletes the name, if it has this version.
-            name: name of the publication.
-            version: the version to replace; empty if the name must be free.
+            source: the file, see :meth:`publish_file`; None deletes the name if it has this version.
+            name: the name to publish under.
+            version: the version to replace; empty if the name must not exist.
             flush: see :meth:`publish_file`.
 
         Raises:
-            TakenError: the name has another version, with other content, or is gone.
+            TakenError: the name has another version with other content, or was deleted.
         """
         self.require_writable()
         if source and self.marks:
@@ -233,12 +233,12 @@ class Store(ABC):
         return self._swap(source, name, version, flush=flush)
 
     def swap_bytes(self, name: str, data: bytes, version: str, *, flush: bool = True) -> str:
-        """Publish bytes in place of one version of a name; see :meth:`swap`."""
+        """Replace one version of a name by bytes; see :meth:`swap`."""
         with self._file_of(name, data) as source:
             return self.swap(source, name, version, flush=flush)
 
     def swap_json(self, name: str, document: Json, version: str) -> str:
-        """Publish a JSON document in place of one version of it; see :meth:`swap` and :meth:`publish_json`."""
+        """Replace one version of a JSON document; see :meth:`swap` and :meth:`publish_json`."""
         return self.swap_bytes(name, _json_bytes(name, document), version)
 
     @abstractmethod
@@ -246,7 +246,7 @@ class Store(ABC):
         """See :meth:`swap`."""
 
     def _mark(self) -> None:
-        with _marking:  # no thread publishes before the marker is there
+        with _marking:  # no thread publishes before the marker exists
             marks, self.marks = self.marks, False
             try:
                 if marks and not self.exists(MARKER) and (next(self.listing(), None) is None or self._has_holding()):
@@ -261,19 +261,19 @@ class Store(ABC):
         return any(holding_of(name) and self.exists(name) for name in itertools.chain(runs, datasets))
 
     def mark(self) -> None:
-        """Publish the marker."""
+        """Publish the marker file."""
         self.publish_json(MARKER, {"format": 1}, replace=True)
 
     def require_marker(self) -> None:
-        """Refuse to delete where there is no marker.
+        """Raise an error if the root has no marker, since then nothing may be deleted.
 
         Raises:
             StoreError: the root has no marker.
         """
         if not self.exists(MARKER):
             raise StoreError(
-                f"{self.uri} has no {MARKER}, so it may be another program's: nothing is deleted there; if it is a "
-                f"store of Podline's, run `podline store mark --root {self.uri}` first"
+                f"{self.uri} has no {MARKER}, so it may belong to another program, and nothing is deleted; if it is a "
+                f"store of Podline, run `podline store mark --root {self.uri}` first"
             )
 
     @abstractmethod
@@ -282,13 +282,13 @@ class Store(ABC):
 
     @abstractmethod
     def flush(self, names: Iterable[str]) -> None:
-        """Wait until files that were published without waiting are on the disk; does nothing for a bucket."""
+        """Wait until files published with ``flush=False`` are on disk; a bucket needs no wait."""
 
     def delete(self, name: str, version: str = "") -> None:
-        """Remove a name; a missing name, or one with another version than the given one, is no error.
+        """Delete a name; do nothing if it does not exist, or has another version than the given one.
 
         Raises:
-            OtherWriterError: this process was the only writer of the folder, and no longer is.
+            OtherWriterError: this process has lost the lease of the folder.
         """
         if fence := fences.over(self.uri, name):
             fence.delete(name, version)
@@ -304,23 +304,23 @@ class Store(ABC):
         return self.find(name) is not None
 
     def list(self, prefix: str = "") -> list[str]:
-        """Return the names of :meth:`listing`."""
+        """Return the names of all objects that :meth:`listing` yields."""
         return [found.name for found in self.listing(prefix)]
 
     def read_json(self, name: str, remedy: str = digests.REMEDY) -> Json:
-        """Return a JSON document, verified by the digest in it.
+        """Return a JSON document after verifying the digest in it.
 
         Args:
             name: name of the document.
-            remedy: remedy for a damaged document.
+            remedy: what to do about a damaged document, for errors.
 
         Raises:
-            ArtifactError: the document is not JSON, or has changed.
+            ArtifactError: the document is not JSON, or its content does not match its digest.
         """
         return self.read_document(name, remedy)[0]
 
     def read_document(self, name: str, remedy: str = digests.REMEDY) -> tuple[Json, str]:
-        """Return the result of :meth:`read_json`, with the digest, which is empty for values other than objects."""
+        """Return a JSON document like :meth:`read_json`, and its digest; it is empty for values other than objects."""
         return digests.read_document(name, self.where(name), self.read_bytes(name), remedy)
 
     def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:
@@ -335,11 +335,11 @@ class Store(ABC):
             yield folder / "object"
 
     def publish_json(self, name: str, document: Json, *, replace: bool = False, flush: bool = True) -> None:
-        """Publish a JSON document, indented, with keys in the given order; an object gets a digest."""
+        """Publish a JSON document, indented, with keys in the given order; a digest is added to an object."""
         self.publish_bytes(name, _json_bytes(name, document), replace=replace, flush=flush)
 
     def require_writable(self) -> None:
-        """Refuse to write to a store that this user may only read.
+        """Raise an error if this user may only read the store.
 
         Raises:
             StoreError: the store is read-only.
@@ -351,9 +351,9 @@ class Store(ABC):
 
     @retried
     def own_folder(self, *parts: str) -> Path:
-        """Create a folder below :attr:`scratch`, and return it; others cannot enter the scratch folder.
+        """Create a folder below :attr:`scratch`, and return it; other users cannot enter the scratch folder.
 
-        Files in it (logs, a server's database and secret, unpacked archives) may themselves be readable.
+        Files in it (logs, a server's database and secret, unpacked archives) may themselves have readable modes.
         """
         folder = self.scratch.joinpath(*parts)
         with explained("write to the store", self.uri):
@@ -368,7 +368,7 @@ class Store(ABC):
     def workspace(self, label: str) -> Generator[Path, None, None]:
         """Create a temporary folder on this machine, and delete it after the body.
 
-        For a folder, it is on the store's own file system.
+        For a folder store, it is on the same file system as the store.
         """
         with contextlib.ExitStack() as stack:
             yield self._temporary(stack, label)
@@ -380,15 +380,14 @@ class Store(ABC):
             return stack.enter_context(locks.temporary_folder(parent, label))
 
     def sweep(self) -> int:
-        """Remove temporary folders of killed processes; return their number."""
+        """Delete the temporary folders of killed processes; return their number."""
         return locks.sweep(self.scratch / _TEMPORARY)
 
     @contextlib.contextmanager
     def using(self, folders: Iterable[str]) -> Generator[None, None, None]:
-        """Protect data sets and runs, by their names in the store, from deletion while the body runs.
+        """Protect folders of data sets and runs from deletion while the body runs; first wait for a running deletion.
 
-        In a folder this protects from every process that uses the folder, in a bucket from those of this machine. A
-        deletion in progress is waited for.
+        A folder store protects them from every process that uses it, a bucket only from processes on this machine.
         """
         with contextlib.ExitStack() as stack:
             self._lease(stack, lambda lease: lease.share(folders))
@@ -396,7 +395,7 @@ class Store(ABC):
 
     @contextlib.contextmanager
     def alone(self, *folders: str) -> Generator[set[str], None, None]:
-        """Protect data sets and runs from use while the body runs; yield those that no process uses."""
+        """Protect unused data sets and runs from use while the body runs; yield those that no process was using."""
         self.require_writable()
         with contextlib.ExitStack() as stack:
             yield self._lease(stack, lambda lease: lease.take(folders))
@@ -409,7 +408,7 @@ class Store(ABC):
 
     def _require_inside(self, name: str) -> None:
         if name.startswith("/") or ".." in name.split("/"):
-            raise ArtifactError(f"the name {name!r} leads out of the store {self.uri}")
+            raise ArtifactError(f"the name {name!r} leads out of the store {self.uri}; correct the name")
 
 
 def _json_bytes(name: str, document: Json) -> bytes:
@@ -423,7 +422,7 @@ def _write(path: Path, data: bytes, name: str) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Create a folder and its parents; scratch folders are accessible to their owner only."""
+    """Create a folder and its parents; a scratch folder is accessible to its owner only."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(mode=_PRIVATE if folder.name == SCRATCH else 0o777, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Checksums of bytes and files, and the digest in every JSON document of a store.
+"""Compute checksums of bytes and files, and add and verify the digest in each JSON document of a store.
 
-The digest is the last key of a document. It covers the name, which reveals a valid document copied over another one. An
-object without a digest is damaged; lists have none.
+The digest is the last key of a document. It also covers the name, so that a valid document copied over another one is
+detected. A JSON object without a digest counts as damaged; lists have no digest.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ REMEDY = "put it back, or delete it to have it made again"
 
 
 def of_bytes(data: bytes | bytearray | memoryview) -> str:
-    """Return the sha256 of bytes, in hexadecimal."""
+    """Return the sha256 of bytes in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def of_file(path: Path) -> str:
-    """Return the sha256 of a file's content, in hexadecimal, with constant memory.
+    """Return the sha256 of a file in hexadecimal, with constant memory.
 
     Raises:
         OSError: the file cannot be read.
@@ -41,12 +41,12 @@ def of_file(path: Path) -> str:
 
 
 def of_json(document: Json) -> str:
-    """Return the sha256 of a JSON document in a canonical form that ignores the order of keys."""
+    """Return the sha256 of a JSON document in canonical form, which ignores the order of keys."""
     return of_bytes(_canonical(document))
 
 
 def of_list(members: Iterable[Json]) -> str:
-    """Return the result of :func:`of_json` for a list whose members are consumed one by one."""
+    """Return what :func:`of_json` returns for a list, with constant memory: members are consumed one by one."""
     digest, stream, comma = hashlib.sha256(b"["), iter(members), b""
     while some := list(islice(stream, 1_000)):
         digest.update(comma + _canonical(some)[1:-1])
@@ -56,21 +56,21 @@ def of_list(members: Iterable[Json]) -> str:
 
 
 def with_digest(name: str, document: JsonObject) -> JsonObject:
-    """Return a document with its digest, for publication under a name."""
+    """Return a document with its digest added, for publication under ``name``."""
     return {**document, KEY: _digest(name, document)}
 
 
 def read_document(name: str, where: str, data: bytes, remedy: str = REMEDY) -> tuple[Json, str]:
-    """Return the content of a document and its digest, which is empty for values other than objects.
+    """Return the content of a document without its digest, and the digest; it is empty for values other than objects.
 
     Args:
-        name: its name in the store.
-        where: its place as a user would write it.
-        data: its bytes.
-        remedy: remedy for a damaged document.
+        name: name of the document in the store.
+        where: location of the document as a user would write it, for errors.
+        data: the bytes of the document.
+        remedy: what to do about a damaged document, for errors.
 
     Raises:
-        ArtifactError: the document is not JSON, or has changed.
+        ArtifactError: the document is not JSON, or its content does not match its digest.
     """
     try:
         document: Json = json.loads(data)
@@ -88,8 +88,8 @@ def read_document(name: str, where: str, data: bytes, remedy: str = REMEDY) -> t
         raise ArtifactError(f"{where} holds a number that is not finite ({error}); {remedy}") from error
     if found != expected:
         raise ArtifactError(
-            f"{where} was changed since it was written: its content has the digest {found[:12]}…, "
-            f"its {KEY} is {expected[:12]}…; {remedy}"
+            f"{where} was changed since it was written: its content has the digest {found[:12]}…, but its {KEY} is "
+            f"{expected[:12]}…; {remedy}"
         )
     return content, found
 

@@ -1,4 +1,4 @@
-"""Registers which folders of a store this process writes under a lease, and what checks each write there."""
+"""Register the folders that this process writes under a lease, and the object that checks the lease at each write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Fence(Protocol):
-    """Publishes and deletes below one folder, if this process still has its lease."""
+    """Publishes and deletes names below one folder if this process still holds its lease."""
 
     def publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
         """Publish a file; see :meth:`podline.store.contract.Store.publish_file`."""
@@ -21,13 +21,13 @@ class Fence(Protocol):
         ...
 
 
-# By process id, since a forked child does not hold its parent's lease; by root and folder.
+# Keys: process id (a forked child does not hold its parent's lease), root and folder.
 _fences: dict[tuple[int, str, str], Fence] = {}
 
 
 @contextlib.contextmanager
 def put(uri: str, folder: str, fence: Fence) -> Generator[None, None, None]:
-    """Send all writes of this process below a folder of a store through a fence while the body runs."""
+    """Route all writes of this process below a folder of a store through a fence while the body runs."""
     stand(uri, folder, fence)
     try:
         yield
@@ -36,7 +36,7 @@ def put(uri: str, folder: str, fence: Fence) -> Generator[None, None, None]:
 
 
 def stand(uri: str, folder: str, fence: Fence) -> None:
-    """Send all writes of this process below a folder of a store through a fence from now on."""
+    """Route all writes of this process below a folder of a store through a fence from now on."""
     _fences[_key(uri, folder)] = fence
 
 
@@ -45,6 +45,6 @@ def _key(uri: str, folder: str) -> tuple[int, str, str]:
 
 
 def over(uri: str, name: str) -> Fence | None:
-    """Return the fence for a name in a store, or None."""
+    """Return the fence of the folder that contains a name, or None."""
     held = ((key, fence) for key, fence in list(_fences.items()) if key[:2] == (os.getpid(), uri))
     return next((fence for (_, _, folder), fence in held if name.startswith(folder)), None)

@@ -1,4 +1,4 @@
-"""A folder as the store."""
+"""A store in a folder."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from podline.store.retries import retried
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 # Errors of file systems without hard links.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-# Number of locks under which names are compared and replaced.
+# Number of lock files for the replacement of names, which share them by hash.
 _GUARDS = 64
 
 
 class FolderStore(Store):
-    """A folder as the store: a name is published by a rename on the same file system."""
+    """A store in a folder, which publishes a name by a rename on the same file system."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -43,12 +43,12 @@ class FolderStore(Store):
         self.beside = root
 
     def where(self, name: str) -> str:
-        """Return a name's path; see :meth:`Store.where`."""
+        """Return the path of a name; see :meth:`Store.where`."""
         return str(self.local(name))
 
     def local(self, name: str, found: Listed | None = None) -> Path:
-        """Return the file of a name; see :meth:`Store.local`."""
-        del found  # readers of the file notice a missing file
+        """Return the path of a name; see :meth:`Store.local`."""
+        del found  # opening the file shows whether it exists
         self._require_inside(name)
         return self.root / name
 
@@ -82,11 +82,14 @@ class FolderStore(Store):
     @measured("store")
     @retried
     def read_range(self, name: str, start: int, length: int, version: str = "") -> bytes:
-        """See :meth:`Store.read_range`; a negative length is the rest."""
+        """See :meth:`Store.read_range`; a negative length reads to the end."""
         with explained("read", self.local(name)), self.local(name).open("rb") as stream:
             found = _listed(name, os.fstat(stream.fileno())).version
             if version and found != version:
-                raise ArtifactError(f"{self.where(name)} is version {found} now, and was {version} at the first look")
+                raise ArtifactError(
+                    f"{self.where(name)} has version {found} now, but had {version} when it was first read; run the "
+                    "command again"
+                )
             stream.seek(start)
             return stream.read(length)
 
@@ -98,9 +101,9 @@ class FolderStore(Store):
                 yield found
 
     def _names(self, folder: str, above: tuple[tuple[int, int], ...] = ()) -> Iterator[str]:
-        """Yield the names below a folder without scratch folders, also those of stores in it; folders may change.
+        """Yield the names below a folder, except in scratch folders; the folder may change meanwhile.
 
-        Links to folders are followed, except to one of the folders ``above``, by device and inode.
+        Links to folders are followed, except to a folder in ``above``, given by device and inode.
         """
         here = self._inode(folder)
         for name in self._entries(folder) if here not in above else ():
@@ -118,7 +121,7 @@ class FolderStore(Store):
 
     @retried
     def _entries(self, folder: str) -> list[str]:
-        """Return the names directly in a folder, sorted; names of folders end in a slash."""
+        """Return the names directly in a folder, sorted; a folder's name ends in a slash."""
         path = self.local(folder)
         with explained("list", path), _if_there(), os.scandir(path) as entries:
             return sorted(folder + each.name + "/" * _is_folder(each) for each in entries)
@@ -130,13 +133,13 @@ class FolderStore(Store):
 
     @retried
     def now(self) -> float:
-        """Create a temporary folder and read its time; see :meth:`Store.now`."""
+        """Create a temporary folder and return its modification time; see :meth:`Store.now`."""
         with self.workspace("clock") as folder, explained("read", folder):
             return folder.stat().st_mtime
 
     @measured("store")
     def _publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
-        """Move the file; see :meth:`Store.publish_file`."""
+        """Move the file to its name; see :meth:`Store.publish_file`."""
         target = self.local(name)
         if not replace and _has_same(target, source):
             return
@@ -159,7 +162,7 @@ class FolderStore(Store):
                     self._move(copy, name, replace=replace)
 
     def _move(self, source: Path, name: str, *, replace: bool) -> None:
-        """Give a file its name; the same content may have it already."""
+        """Move a file to a name; succeed if the name already has the same content."""
         target, version = self.local(name), _listed(name, source.stat()).version
         try:
             _into_folder(Path.replace if replace else self._appear, source, target)
@@ -167,13 +170,13 @@ class FolderStore(Store):
             there = self.find(name)
             if there is None or (there.version != version and not isinstance(error, FileExistsError)):
                 raise
-            if there.version == version:  # a server did it, but its answer was lost
+            if there.version == version:  # the server moved it, but its response was lost
                 source.unlink(missing_ok=True)
             elif not _has_same(target, source):  # another process was faster
                 raise
 
     def _appear(self, source: Path, target: Path) -> None:
-        """Give a file a free name: among several processes one succeeds, the others get FileExistsError."""
+        """Move a file to a free name; if several processes try, one succeeds and the others get FileExistsError."""
         try:
             os.link(source, target)
         except OSError as error:
@@ -206,7 +209,7 @@ class FolderStore(Store):
 
     @measured("store")
     def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
-        """Compare and move under a lock; see :meth:`Store.swap`."""
+        """Compare the version and move the file under a lock; see :meth:`Store.swap`."""
         target = self.local(name)
         if source and flush:
             _sync(source)
@@ -215,7 +218,7 @@ class FolderStore(Store):
             found = self.find(name)
             if (found.version if found else "") != version:
                 if source and not _has_same(target, source):
-                    raise TakenError(f"{target} is gone; another process deleted it")
+                    raise TakenError(f"{target} no longer exists: another process deleted it; run the command again")
             elif source:
                 self._put(source, name, replace=True, flush=flush)
                 found = self.find(name)
@@ -227,7 +230,7 @@ class FolderStore(Store):
 
     @retried
     def _delete(self, name: str, version: str) -> None:
-        """Remove the file and its empty parent folders; see :meth:`Store.delete`."""
+        """Delete the file and the parent folders that become empty; see :meth:`Store.delete`."""
         self.require_writable()
         path, found = self.local(name), self.find(name) if version else None
         if found and found.version != version:
@@ -245,7 +248,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 @contextlib.contextmanager
 def _if_there() -> Generator[None, None, None]:
-    """Ignore in the body that a file or folder is gone, or is a link to nothing or to itself."""
+    """Suppress errors in the body about a file or folder that was deleted, or a link to nothing or to itself."""
     try:
         yield
     except OSError as error:
@@ -255,7 +258,7 @@ def _if_there() -> Generator[None, None, None]:
 
 @retried
 def _has_same(target: Path, source: Path) -> bool:
-    """Return whether a file exists with the content of another.
+    """Return whether a file exists and has the same content as ``source``.
 
     Raises:
         TakenError: the file exists with other content.
@@ -265,13 +268,13 @@ def _has_same(target: Path, source: Path) -> bool:
             return False
         is_same = digests.of_file(target) == digests.of_file(source)
     if not is_same:
-        raise TakenError(f"{target} is already there with other content; delete it, or choose another --root")
+        raise TakenError(f"{target} already exists with other content; delete it, or choose another --root")
     return True
 
 
 @contextlib.contextmanager
 def _copied_beside(target: Path, source: Path, *, flush: bool) -> Generator[Path, None, None]:
-    """Yield a copy of a file on the file system of another one, beside it; it is deleted if it stays there."""
+    """Yield a copy of ``source`` next to ``target``, so on the same file system; delete it if it is not moved."""
     copy = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         _into_folder(shutil.copyfile, source, copy)
@@ -284,7 +287,7 @@ def _copied_beside(target: Path, source: Path, *, flush: bool) -> Generator[Path
 
 
 def _into_folder(settle: Callable[[Path, Path], object], source: Path, target: Path) -> None:
-    """Move a file into its folder; retry while other processes delete the folder's last file."""
+    """Create the target's folder and call ``settle(source, target)``; retry while others delete the empty folder."""
     for left in reversed(range(100)):
         try:
             _make_folder(target.parent)
@@ -301,21 +304,21 @@ def _listed(name: str, facts: os.stat_result) -> Listed:
 
 
 def _make_folder(folder: Path) -> None:
-    """Create a folder and its parents durably, so that they survive a power cut."""
+    """Create a folder and its parents, and flush them, so that they survive a power cut."""
     made = list(itertools.takewhile(lambda above: not above.exists(), (folder, *folder.parents)))
     folder.mkdir(parents=True, exist_ok=True)
     for each in made:
         try:
             _sync(each.parent)
         except StoreError as error:
-            if isinstance(error.__cause__, FileNotFoundError):  # another process has deleted it meanwhile
+            if isinstance(error.__cause__, FileNotFoundError):  # another process has deleted the folder meanwhile
                 raise error.__cause__ from None
             raise
 
 
 @retried
 def _sync(path: Path) -> None:
-    """Flush a file's content, or a folder's renames, so that after a power cut the old or the new name exists."""
+    """Flush a file's content or a folder's entries, so that after a power cut either the old or the new name exists."""
     with explained("write", path):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -325,12 +328,12 @@ def _sync(path: Path) -> None:
 
 
 def mirror_of(store: Store) -> FolderStore:
-    """Return the store on this machine for runs that are uploaded while they are trained."""
+    """Return the local store in which a run is written while it is uploaded to ``store``."""
     return FolderStore(store.scratch / "mirror")
 
 
 @contextlib.contextmanager
 def temporary_store(store: Store, label: str) -> Generator[FolderStore, None, None]:
-    """Create a store in a temporary folder of another one, and delete it after the body."""
+    """Yield a store in a temporary folder of another store; delete it after the body."""
     with store.workspace(label) as folder:
         yield FolderStore(folder)

@@ -1,4 +1,4 @@
-"""Writes files and folders outside of a store, such as exports and tables, so that readers never see a part of one."""
+"""Write files and folders outside of a store, such as exports and tables, so that readers never see partial ones."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from podline.store.contract import explained
 
 @contextlib.contextmanager
 def appearing(path: Path) -> Generator[Path, None, None]:
-    """Yield a path beside a file or folder; what the body writes there takes the place of ``path`` at the end.
+    """Yield a temporary path next to ``path``; after the body, what it wrote there replaces ``path`` atomically.
 
-    The name begins with a dot, so servers that look for numbers ignore it.
+    The temporary name begins with a dot, so that servers that look for version numbers ignore it.
 
     Raises:
-        StoreError: it cannot be written; then nothing is left of it.
+        StoreError: the file or folder cannot be written; the partial one is deleted.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with explained("write", path):

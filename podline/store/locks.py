@@ -1,8 +1,8 @@
-"""File locks between processes, on one machine and in its containers.
+"""Lock files between processes, on one machine and in its containers.
 
-A lock is a ``flock`` on a small file. The kernel drops it with the process that holds it, so a leftover file is no
-lock. Processes that see the same file exclude each other independent of host names and process ids: in containers, and
-on several machines if the file system forwards locks (NFS does).
+A lock is a ``flock`` on a small file. The kernel releases it when the holder ends, so a leftover file locks nothing.
+Processes that see the same file exclude each other, whatever their host names and process ids: in containers, and on
+several machines if the file system forwards locks (NFS does).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from podline.base.plain import plain
 from podline.base.progress import Reporter
 
 _POLL_SECONDS = 0.5
-# Seconds between two events of a waiting process, and between two of its log lines; the latter is shorter than the
-# limit for a hang on a node (tpu.limits.worker). The log lines come at 30 s, a minute, two minutes, and so on.
+# Seconds between two progress events of a waiting process, and between its log lines. The limit for a hang on a node
+# (tpu.limits.worker) must be longer than the latter. Log lines come after 30 s, a minute, two minutes, and so on.
 _BEAT_SECONDS, _FIRST_NEWS_SECONDS, _NEWS_SECONDS = 10.0, 30.0, 600.0
 _HOLDER_BYTES = 300
 _SUFFIX = ".lock"
@@ -38,16 +38,16 @@ def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Generator[
     """Hold a lock while the body runs.
 
     Args:
-        path: the file, which is created for all users of the machine; its folder must exist. A link, or a file with a
-            second name, is refused, since anybody can create one in a folder like /tmp.
-        shared: whether others may share the lock.
+        path: the lock file, created for all users of the machine; its folder must exist. A link, or a file with a
+            second hard link, is refused, since any user can create one in a folder such as /tmp.
+        shared: whether other processes may share the lock.
         wait: whether to wait until the lock is free.
 
     Yields:
-        The open file; None if another process has the lock, only without ``wait``.
+        The open file; None if another process holds the lock and ``wait`` is false.
 
     Raises:
-        OSError: the file cannot be used.
+        OSError: the file cannot be opened or locked.
     """
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
     while True:
@@ -60,18 +60,18 @@ def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Generator[
 
 @contextlib.contextmanager
 def turn(path: Path, holder: str, waits: Callable[[str, float], None]) -> Generator[bool, None, None]:
-    """Hold a lock while the body runs; the file contains the holder's description.
+    """Hold a lock while the body runs; the holder's description is written into the file.
 
     Args:
-        path: the file.
-        holder: description of this process's work, for waiting processes.
-        waits: called twice a second while another process has the lock, with its description and the seconds so far.
+        path: the lock file.
+        holder: description of this process's work, shown by waiting processes.
+        waits: called twice a second while another process holds the lock, with its description and the seconds so far.
 
     Yields:
-        Whether there was a wait.
+        Whether this process had to wait.
 
     Raises:
-        OSError: the file cannot be used.
+        OSError: the file cannot be opened or locked.
     """
     begun, waited = time.monotonic(), False
     while True:
@@ -88,16 +88,16 @@ def turn(path: Path, holder: str, waits: Callable[[str, float], None]) -> Genera
 
 
 class Waiting:
-    """Reports occasionally that this process waits for another one."""
+    """Reports at growing intervals that this process waits for another one."""
 
     def __init__(
-        self, reporter: Reporter, why: str = "another process does the same work; waiting for its end"
+        self, reporter: Reporter, why: str = "another process does the same work; waiting until it ends"
     ) -> None:
         self._reporter, self._why = reporter, why
         self._beat = self._news = 0.0
 
     def __call__(self, holder: str, seconds: float) -> None:
-        """Report the holder of the lock after some seconds of waiting, unless a recent report exists."""
+        """Report the holder of a lock and the seconds waited so far, unless the last report is recent."""
         if seconds >= self._news:
             so_far = f", for {duration(seconds)} so far" if seconds >= 1 else ""
             self._reporter.log(f"{self._why}{so_far}: {holder}")
@@ -109,7 +109,7 @@ class Waiting:
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path, label: str) -> Generator[Path, None, None]:
-    """Create a folder below ``parent``, and delete it after the body; a lock tells :func:`sweep` that it is in use.
+    """Create a folder below ``parent``, and delete it after the body; a lock shows :func:`sweep` that it is in use.
 
     Raises:
         OSError: the folder cannot be created.
@@ -127,7 +127,7 @@ def temporary_folder(parent: Path, label: str) -> Generator[Path, None, None]:
 
 
 def sweep(parent: Path) -> int:
-    """Remove the temporary folders of killed processes below ``parent``, and return their number."""
+    """Delete the temporary folders of killed processes below ``parent``; return their number."""
     try:
         names = {each.name.removesuffix(_SUFFIX) for each in parent.iterdir()}
     except OSError:  # not there, or another user's
@@ -150,7 +150,7 @@ def _lock_of(folder: Path) -> Path:
 
 
 def _open(path: Path) -> IO[bytes]:
-    """Open a lock's file for reading and writing; create it if missing.
+    """Open a lock file for reading and writing; create it if missing.
 
     The kernel refuses O_CREAT on another user's file in a folder like /tmp (``fs.protected_regular``), so an existing
     file is opened without it.
@@ -174,14 +174,14 @@ def _flock(stream: IO[bytes], kind: int) -> bool:
 
 
 def _is_still_there(descriptor: int, path: Path) -> bool:
-    """Return whether a path still leads to the open file, which the previous holder may have deleted.
+    """Return whether a path still refers to the open file, which the previous holder may have deleted.
 
     Raises:
-        OSError: the path is not a file, or the file has a second name.
+        OSError: the path is no regular file, or the file has a second hard link.
     """
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        raise OSError(errno.EPERM, "not a plain file with one name", str(path))
+        raise OSError(errno.EPERM, "expected a regular file with one hard link; delete it", str(path))
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(found, path.lstat())
     return False

@@ -1,15 +1,15 @@
-"""Lets one process at a time write the folder of a run or a data set: the holder of the lease ``writer.lease`` in it.
+"""Let one process at a time write the folder of a run or data set: the holder of the lease ``writer.lease`` in it.
 
-The holder replaces the lease every few seconds, each time in place of the version that it wrote last. A waiting process
-takes a lease whose version did not change for the seconds stated in it, by its own monotonic clock. So no two clocks
-are compared, and a suspended or disconnected machine loses the lease. On one machine a lock
-(:mod:`podline.store.locks`) shows at once that the holder is gone.
+The holder replaces the lease every few seconds, each time in place of the version that it wrote last. Each lease states
+a time limit. A waiting process takes a lease whose version did not change for this time by its own monotonic clock.
+So no two clocks are compared, and a suspended or disconnected machine loses the lease. On one machine a lock
+(:mod:`podline.store.locks`) shows at once that the holder has ended.
 
 While a process holds a lease, all its writes below the folder go through :class:`Writer`. Before each write it renews
-the lease, and each file is replaced by version. So a machine that is suspended between the two can neither replace nor
-delete files of the next holder. After each write it checks the lease again; if it was lost, it deletes what it has just
-written. Earlier files stay, since the next holder may use them. A completion record is first put into the lease itself:
-one conditional write decides whose result counts, and the next holder publishes a record that it finds there.
+the lease, and it replaces files by version. So a machine that is suspended between the two can neither replace nor
+delete files of the next holder. After each write it checks the lease again; if it was lost, it deletes the file just
+written. Earlier files stay, since the next holder may use them. A completion record is first put into the lease: this
+one conditional write decides whose result counts, and the next holder publishes a record that it finds in the lease.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ LEASE = "writer.lease"
 _POLL_SECONDS = 1.0
 # A lease is renewed this many times before others may take it.
 _RENEWALS = 6
-# A service may refuse to replace an object more often than once in a second; in between a lease is only looked at.
+# A service may refuse to replace an object more than once a second; until then the lease is only read.
 _LEAST_SECONDS = 1.0
 _ATTEMPTS = 5
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Record(Frozen):
-    """A completion record in a lease; it is valid even before it is published."""
+    """A completion record stored in a lease; it counts even before it is published."""
 
     name: str
     content: str
 
 
 class LeaseDocument(Frozen):
-    """The document of a lease.
+    """The JSON document of a lease.
 
     Attributes:
-        owner: a random name of the process that holds it.
-        beat: a random text that changes at each renewal.
-        seconds: another process may take the lease after this time without a change.
-        holder: description of the holder for waiting processes.
-        record: the completion record that the holder publishes.
+        owner: a random name of the process that holds the lease.
+        beat: a random text that changes with each renewal.
+        seconds: time without a change after which another process may take the lease.
+        holder: description of the holder, shown by waiting processes.
+        record: the completion record that the holder is about to publish.
     """
 
     owner: str
@@ -85,13 +85,13 @@ class _Found(NamedTuple):
 def writing(
     store: Store, folder: str, holder: str, waits: Callable[[str, float], None]
 ) -> Generator[Writer, None, None]:
-    """Hold the lease of a folder while the body runs; first wait until no other process does.
+    """Hold the lease of a folder while the body runs; first wait until no other process holds it.
 
     Args:
         store: the store.
         folder: the folder of a run, a data set or another result.
-        holder: description of this process's work, for waiting processes.
-        waits: called again and again while another process has the lease, with its description and the seconds so far.
+        holder: description of this process's work, shown by waiting processes.
+        waits: called repeatedly while another process holds the lease, with its description and the seconds so far.
 
     Raises:
         StoreError: the store cannot be written.
@@ -121,17 +121,17 @@ def writing(
 
 
 class Writer:
-    """The only process that may write below a folder, until it loses the lease.
+    """The only process that may write below a folder, until it loses the folder's lease.
 
     Attributes:
-        owner: the random name in its lease.
-        seconds: others may take the lease when it was not renewed for so long.
-        waited: whether another process had the lease, or left it behind.
+        owner: the random name in the lease.
+        seconds: time without a renewal after which another process may take the lease.
+        waited: whether another process held the lease before, or left one behind.
         lost: whether another process has taken the lease.
     """
 
     def __init__(self, store: Store, folder: str, holder: str) -> None:
-        """Prepare a writer; :func:`writing` makes it one."""
+        """Prepare a writer; :func:`writing` takes the lease."""
         self.seconds = load().store.lease
         self.waited = self.lost = False
         self._store, self._folder, self._holder = store, folder, holder
@@ -140,15 +140,15 @@ class Writer:
         self._lock = threading.RLock()
         self._version, self._renewed = "", -math.inf
         self._record: Record | None = None
-        # The versions that this process may replace.
+        # The last versions of files that this process wrote or looked up, which it may replace.
         self._versions: dict[str, str] = {}
 
     def take(self, mark: Path, waits: Callable[[str], None]) -> None:
-        """Wait for the lease and take it.
+        """Wait until the lease is free or expired, and take it.
 
         Args:
-            mark: a file with the last owner on this machine; it has ended, since this process has its lock.
-            waits: called with the description of the holder.
+            mark: a file with the owner of the last lease on this machine, which has ended: this process has its lock.
+            waits: called with the holder's description while another process holds the lease.
         """
         self._mark, gone, seen, since = mark, _marked(mark), "", 0.0
         self._write_mark()
@@ -174,19 +174,19 @@ class Writer:
             self._mark.write_text(f"{_machine()} {self.owner}")
 
     def keep(self, last: bool) -> float | None:
-        """Renew the lease, unless that happened just now; return the seconds until the next time."""
+        """Renew the lease unless it was renewed recently; return the seconds until the next call, or None if lost."""
         pause = self.seconds / _RENEWALS
-        # If the store does not answer, the lease stays; the store may be back before another process takes it.
+        # If the store does not respond, keep the lease: the store may return before another process takes it.
         with self._lock, contextlib.suppress(PodlineError):
             if not (last or self.lost) and time.monotonic() - self._renewed > pause / 2:
                 self._renew()
         return None if self.lost else pause
 
     def require(self) -> None:
-        """Renew the lease, or look whether it is still this process's if it was renewed just now.
+        """Renew the lease; if it was renewed within the last second, only check that this process still holds it.
 
         Raises:
-            OtherWriterError: another process has it.
+            OtherWriterError: another process holds the lease.
         """
         with self._lock:
             self.unless_lost()
@@ -203,11 +203,11 @@ class Writer:
         """Publish a file below the folder; see :meth:`podline.store.contract.Store.publish_file`.
 
         Raises:
-            OtherWriterError: another process has the lease.
+            OtherWriterError: another process holds the lease.
         """
         record = Record(name=name, content=source.read_text()) if "/stages/" in name else None
         for _ in range(_ATTEMPTS):
-            # Found before the lease is renewed: what the next holder writes has another version.
+            # Looked up before the lease is renewed: files of the next holder have other versions.
             version = self._version_of(name) if replace else ""
             self._decide(record) if record else self.require()
             try:
@@ -222,13 +222,16 @@ class Writer:
             else:
                 self._confirm(name)
             return
-        raise StoreUnavailableError(f"cannot write {self._store.where(name)}: other processes write it all the time")
+        raise StoreUnavailableError(
+            f"cannot write {self._store.where(name)}: other processes replaced it {_ATTEMPTS} times meanwhile; try "
+            "again later"
+        )
 
     def delete(self, name: str, version: str) -> None:
         """Delete a file below the folder.
 
         Raises:
-            OtherWriterError: another process has the lease.
+            OtherWriterError: another process holds the lease.
         """
         version = version or self._version_of(name)
         self._versions.pop(name, None)
@@ -250,14 +253,14 @@ class Writer:
         return self._versions[name]
 
     def _decide(self, record: Record) -> None:
-        """Put a completion record into the lease, from where no suspension can lose it."""
+        """Put a completion record into the lease, so that it counts even if this process is suspended now."""
         with self._lock:
             self.unless_lost()
             self._record = record
             self._renew()
 
     def _confirm(self, name: str) -> None:
-        """Delete the file that was just written if the lease was lost before; the next holder may not know it."""
+        """Delete the file just written if the lease was lost meanwhile, since the next holder may not expect it."""
         try:
             self.require()
         except OtherWriterError:
@@ -276,16 +279,16 @@ class Writer:
         self.unless_lost()
 
     def unless_lost(self) -> None:
-        """Raise the error of a lost lease, without asking the store.
+        """Raise an error if the lease is known to be lost; sends no request to the store.
 
         Raises:
-            OtherWriterError: it is known that another process has the lease.
+            OtherWriterError: another process holds the lease.
         """
         if self.lost:
             raise OtherWriterError(
-                f"{self._store.where(self._folder)} has another writer since this process was suspended, or cut off "
-                f"from the store, for more than {self.seconds:g} s; it writes nothing more, and the same command waits "
-                "for the other one and takes its result"
+                f"{self._store.where(self._folder)} has another writer, because this process was suspended, or cut off "
+                f"from the store, for more than {self.seconds:g} s; it writes no more. Run the same command again: it "
+                "waits for the other writer and uses its result"
             )
 
     def _put(self, version: str) -> str:
@@ -298,7 +301,7 @@ class Writer:
         return found
 
     def _found(self) -> _Found:
-        """Return the lease in the store; of one that cannot be understood, only the version."""
+        """Return version and content of the stored lease; empty version: no lease; None: an invalid one."""
         while True:
             found = self._store.find(self._name)
             if found is None:
@@ -321,14 +324,14 @@ class Writer:
 
 
 class _Helper(Writer):
-    """Writes below a folder while another process, the owner, holds its lease."""
+    """Writes below a folder while another process, the owner, holds the lease."""
 
     def __init__(self, store: Store, folder: str, owner: str) -> None:
         super().__init__(store, folder, "")
         self.owner = owner
 
     def _renew(self) -> None:
-        """Look whether the owner still has the lease."""
+        """Check that the owner still holds the lease."""
         began, found = time.monotonic(), self._found()
         if found.lease is None or found.lease.owner != self.owner:
             self._lose()
@@ -339,7 +342,7 @@ _joining = threading.Lock()
 
 
 def help_writer(store: Store, folder: str, owner: str) -> None:
-    """From now on, write below a folder only while ``owner`` holds its lease; for the worker processes of the owner."""
+    """Write below a folder only while ``owner`` holds its lease, from now on; for worker processes of the owner."""
     with _joining:
         writer = writer_of(store, folder)
         if writer is None or (isinstance(writer, _Helper) and writer.owner != owner):
@@ -347,18 +350,18 @@ def help_writer(store: Store, folder: str, owner: str) -> None:
 
 
 def writer_of(store: Store, folder: str) -> Writer | None:
-    """Return this process's writer of a folder; None outside of :func:`writing`."""
+    """Return this process's writer for a folder; None outside of :func:`writing`."""
     found = fences.over(store.uri, f"{folder}/")
     return found if isinstance(found, Writer) else None
 
 
 def _machine() -> str:
-    """Return an id of this machine since its last start; containers on it have the same id."""
+    """Return an id of this machine that changes at each boot; containers on it have the same id."""
     return _BOOT.read_text().strip() if _BOOT.exists() else str(uuid.getnode())
 
 
 def _marked(mark: Path) -> str:
-    """Return the last owner on this machine; empty if that was another machine."""
+    """Return the owner in the mark file; empty if it was written on another machine or before a reboot."""
     with contextlib.suppress(OSError):
         machine, _, owner = mark.read_text().partition(" ")
         return owner if machine == _machine() else ""

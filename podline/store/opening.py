@@ -1,4 +1,4 @@
-"""Opens the store at a root."""
+"""Open the store at a root."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from podline.store.folder import FolderStore
 
 
 def open_store(root: str | Path, option: str = "--root") -> Store:
-    """Return the store at a root.
+    """Return the store at a root; nothing is created yet.
 
     Args:
         root: a folder, which is created at the first publication; or ``gs://bucket`` or ``gs://bucket/prefix``.
-        option: the option that names the store, for errors.
+        option: the command-line option that named the store, for errors.
 
     Raises:
         SettingsError: the root is invalid.
@@ -31,7 +31,7 @@ def open_store(root: str | Path, option: str = "--root") -> Store:
 def _opened(root: str | Path, option: str) -> Store:
     if not str(root).strip():
         raise SettingsError(
-            f"{option}: got {str(root)!r}, expected a folder or gs://bucket/prefix; is a variable empty?"
+            f"{option}: got {str(root)!r}, expected a folder or gs://bucket/prefix; check whether a variable is empty"
         )
     if str(root).startswith(BUCKET_SCHEME):
         # Importing Google's client takes a second, which only stores in buckets need.
@@ -39,5 +39,5 @@ def _opened(root: str | Path, option: str) -> Store:
 
         return BucketStore(str(root), option)
     if "://" in str(root) or str(root).startswith("gs:"):
-        raise SettingsError(f"{option} {root}: a store is a folder or gs://bucket/prefix")
+        raise SettingsError(f"{option}: got {root}, expected a folder or gs://bucket/prefix")
     return FolderStore(Path(root).expanduser().absolute())

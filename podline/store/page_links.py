@@ -1,7 +1,7 @@
-"""Makes links to the pages of stores, which :mod:`podline.deployments.pages` serves at a separate address.
+"""Link to the pages of stores, which :mod:`podline.deployments.pages` serves under the setting ``pages.url``.
 
-This address is the setting ``pages.url``. Links exist for the stores in the settings, which the pages' program serves.
-A store is addressed by a digest of its root, so that addresses contain no paths of a machine.
+Links exist only for the stores in the settings. In an address, a digest of the store's root identifies the store, so
+that addresses contain no path of a machine.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from podline.store import digests
 from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.opening import open_store
 
-# Opens for accounts of Google Cloud with read access to the bucket.
+# Shows an object of a bucket in the browser of an account with read access.
 _BUCKET_PAGE = "https://storage.cloud.google.com/"
 
 
 def served() -> dict[str, Store]:
-    """Return the stores whose pages are served, by key: the root, and the setting ``pages.stores``."""
+    """Return the stores whose pages are served, by key: those at ``root`` and in the setting ``pages.stores``."""
     machine = settings.load()
     stores = [open_store(root, "pages.stores") for root in (machine.root, *machine.pages.stores)]
     return {key_of(store.uri): store for store in stores}
 
 
 def key_of(uri: str) -> str:
-    """Return the key in a store's address."""
+    """Return the key that identifies a store in addresses: 12 hexadecimal digits."""
     return digests.of_bytes(uri.encode())[:12]
 
 
 def page_path(uri: str, name: str) -> str:
-    """Return the path of a store's page in its address."""
+    """Return the path component of a page's address."""
     return f"/stores/{key_of(uri)}/{quote(name)}"
 
 
 class PageLinks:
-    """Links to the pages of one store, in Markdown."""
+    """Creates Markdown links to the pages of one store."""
 
     def __init__(self, store: Store) -> None:
         url = settings.load().pages.url.rstrip("/")
         self._store, self._url = store, url if url and key_of(store.uri) in served() else ""
 
     def to(self, name: str, title: str = "") -> str:
-        """Return a link to a page of the store, or its path if no server serves it; both with the title."""
+        """Return a link to a page with a title; if no server serves the page, its path with the title."""
         where, address = self._store.where(name), self.address(name)
         if address:
             return f"[{title or where}]({address})"
         return f"{title}: `{where}`" if title else f"`{where}`"
 
     def address(self, name: str) -> str:
-        """Return the address of a page of the store; empty if no server serves it."""
+        """Return the URL of a page; empty if no server serves it."""
         where = self._store.where(name)
         if self._url:
             return f"{self._url}{page_path(self._store.uri, name)}"

@@ -15,16 +15,15 @@ Answer = TypeVar("Answer")
 
 
 def in_order(function: Callable[[Item], Answer], items: Iterable[Item], threads: int) -> Generator[Answer, None, None]:
-    """Yield a function's results for items, in their order; threads have the caller's context variables.
+    """Yield a function's results for items, in the order of the items; the threads inherit the context variables.
 
     Args:
         function: called by the threads.
-        items: consumed as needed.
-        threads: number of items in progress, and largest number of waiting results; with 1 the caller's thread does
-            all.
+        items: consumed lazily.
+        threads: number of items in progress, and largest number of results waiting; with 1, no thread is started.
 
     Raises:
-        Exception: an exception of the function, in its place in the order.
+        Exception: any exception of the function, raised in place of its result.
     """
     if threads == 1:
         for item in items:

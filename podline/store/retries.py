@@ -1,4 +1,4 @@
-"""Repeats calls that a mounted folder (NFS, gcsfuse) answered with an error that often passes."""
+"""Retry calls that failed with a transient error of a mounted folder (NFS, gcsfuse)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 def retried(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """Repeat a function that raises :class:`StoreUnavailableError`, after each of a few pauses; then let it raise."""
+    """Retry a function after a few pauses while it raises :class:`StoreUnavailableError`; the last error is raised."""
 
     @functools.wraps(call)
     def persistent(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:

@@ -1,8 +1,8 @@
-"""Lists the names that running processes use: data sets, runs, cached copies. One open file has any number of them.
+"""List the names that running processes use: data sets, runs, cached copies.
 
-A user lists its names in a file of its own, a *lease*, which it keeps locked (:mod:`podline.store.locks`) while it uses
-them; the lease of a process that was killed has no lock, and does not count. A guard lock for the folder is held while
-leases are read or written.
+A user lists its names in its own file, a *lease*, which it keeps locked (:mod:`podline.store.locks`) while it uses
+them. The lease of a killed process is unlocked, so it does not count. A guard lock for the folder is held while leases
+are read or written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLL_SECONDS = 0.2
 
 
 class Lease(contextlib.ExitStack):
-    """The names in a folder that one user has, until it is closed; any number of threads may add names."""
+    """The names in a folder that one user has in use, until it is closed; threads may add names concurrently."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Lease(contextlib.ExitStack):
         self._file: IO[bytes] | None = None
 
     def share(self, names: Iterable[str]) -> Self:
-        """Use names that other processes may use too; wait while another one uses any of them exclusively.
+        """Add names for shared use; wait while another process uses any of them exclusively.
 
         Raises:
             OSError: the folder cannot be written.
@@ -47,7 +47,7 @@ class Lease(contextlib.ExitStack):
         return self
 
     def take(self, names: Iterable[str]) -> set[str]:
-        """Use exclusively those of some names that no process uses now; return them.
+        """Add for exclusive use those names that no process uses now; return them.
 
         Raises:
             OSError: the folder cannot be written.
@@ -58,7 +58,7 @@ class Lease(contextlib.ExitStack):
         return free
 
     def add(self, names: Collection[str], how: str = _SHARED) -> None:
-        """Add names without a check; the caller has the guard lock."""
+        """Add names without a check; the caller must hold the guard lock."""
         if names and self._file is None:
             path = self._folder / f"{uuid.uuid4().hex}{_LEASE}"
             self._file = self.enter_context(locked(path))
@@ -75,12 +75,12 @@ class Lease(contextlib.ExitStack):
 
 
 def guarded(folder: Path) -> contextlib.AbstractContextManager[object]:
-    """Hold the guard lock of a folder of leases, which must exist, while the body runs."""
+    """Return a context that holds the guard lock of a folder of leases, which must exist."""
     return locked(folder / _GUARD)
 
 
 def names_in_use(folder: Path) -> dict[str, bool]:
-    """Return the names that running processes use → whether exclusively; the caller has the guard lock.
+    """Return each name that a running process uses → whether exclusively; the caller must hold the guard lock.
 
     Raises:
         OSError: a lease cannot be read.
@@ -91,13 +91,13 @@ def names_in_use(folder: Path) -> dict[str, bool]:
             if ended:
                 _remove(path)
                 continue
-        with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
+        with contextlib.suppress(FileNotFoundError):  # its process ended meanwhile
             found |= {line[1:]: line.startswith(_ALONE) for line in path.read_text().splitlines()}
     return found
 
 
 def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # another user's, or the next one who looks removes it
+    with contextlib.suppress(OSError):  # it belongs to another user, or another process removes it later
         path.unlink()
 
 
@@ -105,7 +105,7 @@ _leases: dict[Path, Lease] = {}
 
 
 def hold(path: Path) -> None:
-    """Use a name in a folder of leases, ``folder/name``, until this process ends.
+    """Use a name in a folder of leases, given as ``folder/name``, until this process ends.
 
     Raises:
         OSError: the folder cannot be written.

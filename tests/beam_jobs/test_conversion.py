@@ -128,7 +128,7 @@ def test_an_error_in_a_worker_keeps_its_class_and_its_line(
     with pytest.raises(StoreError) as error:
         convert(spec, silent())
     assert str(error.value) == (
-        "cannot write /dev/full: no space left on the device; free some, or choose another --root"
+        "cannot write /dev/full: no space left on the device; free some space, or choose another --root"
     )
     assert capfd.readouterr() == ("", "")
     assert litter(spec) == []

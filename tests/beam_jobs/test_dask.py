@@ -125,7 +125,7 @@ def test_a_worker_of_another_release_is_refused(
     spec = convert_spec(Path(), raw, root=f"{gcs_root}root", engine=dask.engine)
     monkeypatch.setattr("podline.beam_jobs.conversion.JobContext", partial(JobContext, release="0.1.0"))
     with pytest.raises(
-        EngineError, match=r"^Podline \S+ here, but 0\.1\.0 where the job was started; install that one"
+        EngineError, match=r"^this worker has Podline \S+, but the job was started by 0\.1\.0; install 0\.1\.0 here"
     ):
         convert(spec, silent())
 
@@ -194,7 +194,7 @@ time.time = lambda: right() + 3600
     ("first", "words"),
     [
         (_NO_PODLINE, "a worker of the engine has no Podline; install the same release there"),
-        (_FAST_CLOCK, r"the clock here is \+3,\d+ s off the store's; set it, or use NTP"),
+        (_FAST_CLOCK, r"this worker's clock is \+3,\d+ s off the store's clock; set it, or use NTP"),
     ],
 )
 def test_the_check_says_in_one_line_what_is_wrong_with_workers(

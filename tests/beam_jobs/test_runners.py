@@ -49,9 +49,13 @@ def spec(*flags: str, engine: str = "local", workers: int = 1) -> ConvertSpec:
         ("local", ("--enviroment_type=LOOPBACK",), "unknown Beam option --enviroment_type"),
         ("local", ("--direct_num_workers=two",), "argument --direct_num_workers: invalid int value: 'two'"),
         ("dataflow", (), "Missing required option"),
-        ("local", ("project=x",), "'project=x' is not a Beam option; the form is --name=value"),
+        ("local", ("project=x",), "'project=x' is not a Beam option; write it as --name=value"),
         ("local", ("--project=x", "oops"), "'oops' is not a Beam option"),
-        ("job-server:localhost:1", (), "needs the place of its workers: --beam-option=--environment_type=EXTERNAL"),
+        (
+            "job-server:localhost:1",
+            (),
+            "needs the environment of its workers: --beam-option=--environment_type=",
+        ),
     ],
 )
 def test_options_that_cannot_be(
@@ -125,8 +129,8 @@ class Interrupted:
     ("engine", "pipeline", "cancelled", "warning"),
     [
         ("dataflow", Interrupted(0.2), 1, ""),
-        ("dataflow", Interrupted(0.0, OSError("HttpError 503")), 0, "its job may still run: OSError: HttpError 503"),
-        ("dataflow", Interrupted(30.0), 0, "its job may still run: it did not accept the job within 1 s"),
+        ("dataflow", Interrupted(0.0, OSError("HttpError 503")), 0, "the job may still run: OSError: HttpError 503"),
+        ("dataflow", Interrupted(30.0), 0, "the job may still run: it did not accept the job within 1 s"),
         ("local", Interrupted(30.0), 0, ""),
     ],
     ids=["taken late", "not cancelled", "never taken", "local"],
@@ -140,7 +144,7 @@ def test_an_interrupted_job_is_cancelled_or_the_user_is_warned(
         run(pipeline, engine, warn=heard.append)
     pipeline.ended.set()
     assert pipeline.cancelled == cancelled
-    assert heard == ([f"engine dataflow: {warning}; cancel it there"] if warning else [])
+    assert heard == ([f"engine dataflow: {warning}; cancel it in the engine"] if warning else [])
 
 
 @pytest.mark.parametrize(

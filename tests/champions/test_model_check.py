@@ -67,6 +67,6 @@ def test_each_part_says_whether_it_works_and_why_not(tmp_path: Path) -> None:
 
 
 def test_a_place_that_is_no_file_and_a_model_that_is_unknown_are_one_line(podline) -> None:
-    for model, message in (("gone.py:net", "gone.py is no file"), ("vitt", "there is no model 'vitt'")):
+    for model, message in (("gone.py:net", "the file gone.py does not exist"), ("vitt", "there is no model 'vitt'")):
         said = podline("models", "check", model)
         assert (said.code, said.err.count("\n"), message in said.err) == (2, 1, True)

@@ -117,7 +117,7 @@ def test_a_margin_that_cannot_be_shown_leaves_a_model_undecided_and_it_is_judged
     assert found.checks[0].undecided
     assert result.doubt == found.doubt() == found.lines()[1]
     assert result.doubt.startswith("accuracy: ")
-    assert "Between the two limits nothing can be decided with 1 known training" in result.doubt
+    assert "A change between the two limits cannot be decided with 1 training of" in result.doubt
     with_seeds = NARROW.model_copy(update={"seeds": 2})
     assert asked.model_copy(update={"rules": with_seeds}).digest() == asked.digest()
     assert [entry.run for entry in champions.history(fresh, "t")] == [runs[0]]
@@ -231,7 +231,7 @@ def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, ru
     assert result.reference == runs[0]
     [main] = [check for check in decision(fresh, later).checks if check.rule == "main"]
     assert main.before == right_answers(fresh, runs[0], splits["test"]).mean()
-    assert result.compared.startswith(f"compared on 90 test examples of sample-{OTHER}: 0 of them are in sample-")
+    assert result.compared.startswith(f"compared on 90 test examples of sample-{OTHER}; 0 of these are also in ")
 
 
 def published_as(store, fingerprint, monkeypatch, **splits):
@@ -274,9 +274,9 @@ def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_bes
     [main] = [check for check in found.checks if check.rule == "main"]
     assert (main.before, main.after) == tuple(right[new:].mean() for right in rights)
     before, after = (metric_text("top1", wilson_interval(int(right[:new].sum()), new)) for right in rights)
-    assert found.compared.rows()[1] == ("new since then", f"{new}", after, before)
+    assert found.compared.rows()[1] == ("not in the reference's data", f"{new}", after, before)
     assert result.compared in found.lines()
-    assert result.compared.startswith(f"compared on the {TEST - 1} test examples that both sample-{FINGERPRINT} and")
+    assert result.compared.startswith(f"compared on the {TEST - 1} test examples that are in both sample-{FINGERPRINT}")
 
     entries = [judged(fresh, runs[0], FINGERPRINT), judged(fresh, later, grown)]
     [verdict] = compare_runs(fresh, entries).verdicts

@@ -67,7 +67,7 @@ def test_a_page_that_help_or_an_error_names_can_be_opened(podline) -> None:
         (["models", "describe", "mnist", "--set", "depth"], "got 'depth', expected KEY=VALUE"),
         (["train", "mnist", "--learning-rate", "-1"], "'--learning-rate': got '-1', expected a number above 0"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
-        (["convert", "mnist"], "where is the raw data? give --source DIR"),
+        (["convert", "mnist"], "got no --source; give --source DIR"),
         (["data", "list", "--settings", "nowhere.toml"], "nowhere.toml cannot be read: No such file"),
     ],
 )
@@ -93,7 +93,7 @@ def test_an_evaluation_is_of_a_run_or_of_a_recipe_s_newest_one(podline, tmp_path
     ("words", "message"),
     [
         ("models predict sample-0123456789ab gone.png", "gone.png: no such file or folder; give pictures, a folder"),
-        ("models predict sample-0123456789ab a.png --table a.txt", "--table: got a.txt, expected a name that ends in"),
+        ("models predict sample-0123456789ab a.png --table a.txt", "got a.txt, expected a file name that ends in"),
         ("models predict sample-0123456789ab a.png", "`podline runs list` shows the runs that there are"),
         ("models promote sample --root other", "sample is a recipe; give one of its runs, as sample-0123456789ab"),
         ("data check gone", "gone does not exist"),
@@ -183,7 +183,7 @@ def test_a_spec_that_is_shown_can_be_given_back(podline, tmp_path: Path) -> None
 
     spec.write_text(shown.out.replace('"seed"', '"sed"'))
     answer = podline("convert", "--spec", spec)
-    assert (answer.code, "is not a spec of convert: sed" in answer.err) == (2, True)
+    assert (answer.code, "is not a spec of the stage convert (sed" in answer.err) == (2, True)
 
 
 @pytest.fixture(scope="module")

@@ -60,12 +60,15 @@ def test_a_new_project_has_nothing_to_fill_in_and_its_files_name_it(tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("sample", "recipe 'sample' already"),
+        ("sample", "recipe 'sample' exists already"),
         ("json", "of Python"),
         ("Big", "small"),
-        ("google_cloud-storage", r"the package google-cloud-storage 3\.\S+ is installed here; give the folder another"),
-        ("cv2", r"Python has a module 'cv2' here \(.*cv2"),  # of a distribution with another name
-        ("google", "Python has a module 'google' here"),  # a namespace package
+        (
+            "google_cloud-storage",
+            r"a package google-cloud-storage 3\.\S+ is already installed; give the folder another",
+        ),
+        ("cv2", r"a Python module 'cv2' exists already \(.*cv2"),  # of a distribution with another name
+        ("google", "a Python module 'google' exists already"),  # a namespace package
     ],
 )
 def test_a_name_that_cannot_be_or_a_folder_that_is_not_empty_is_refused(tmp_path, name, reason):
@@ -90,7 +93,7 @@ def test_names_on_the_path_are_taken_unless_the_project_itself_was_installed(tmp
     (packages / "loud.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(packages)
     for name in ("bought", "loud", "own_shapes"):
-        with pytest.raises(SettingsError, match=rf"{name}.* here.*; give the folder another name"):
+        with pytest.raises(SettingsError, match=rf"{name}.* already.*; give the folder another name"):
             init(tmp_path / name)
     # A namespace package, seen from the working folder, is the new folder itself.
     own.mkdir(parents=True)

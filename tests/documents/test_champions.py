@@ -49,20 +49,20 @@ def test_the_last_entry_is_the_champion_and_the_history_stays(store: Store) -> N
 
 
 def test_a_rollback_goes_down_the_line_to_its_end_and_a_promotion_that_it_overtook_is_told(store: Store) -> None:
-    with pytest.raises(StoreError, match="no champion; there is nothing to roll back to"):
+    with pytest.raises(StoreError, match="has no champion, so there is no previous champion"):
         roll_back(store, RECIPE)
     for run in "abc":
         promote(store, run)
     assert roll_back(store, RECIPE, "it is slow").run == "b"
     promote(store, "d")
     assert [roll_back(store, RECIPE).run for _ in range(2)] == ["b", "a"]
-    with pytest.raises(StoreError, match="a is its first champion; there is nothing to roll back to"):
+    with pytest.raises(StoreError, match="a is the first champion, so there is no previous champion"):
         roll_back(store, RECIPE)
     entries = history(store, RECIPE)
     assert [entry.run for entry in entries] == ["a", "b", "c", "b", "d", "b", "a"]
     assert entries[3].reason == "it is slow"
     assert [entry.run for entry in standing(entries)] == ["a"]
-    with pytest.raises(OvertakenError, match="e was judged against c, and meanwhile a became the champion") as told:
+    with pytest.raises(OvertakenError, match="e was compared with c, but meanwhile a became the champion") as told:
         crown(store, RECIPE, candidate("e"), entries[2], "promoted")
     assert (told.value.exit_code, "\n" in str(told.value)) == (75, False)
     assert history(store, RECIPE) == entries

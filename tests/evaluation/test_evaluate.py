@@ -134,7 +134,7 @@ def test_what_is_said_of_each_example_lies_beside_the_document(spec, document):
     path = store.local(f"{spec.folder}/guesses.npz")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ArtifactError, match=r"guesses\.npz has sha256 .* when it was written; run evaluate again"):
+    with pytest.raises(ArtifactError, match=r"guesses\.npz has sha256 .* as written; run evaluate again"):
         Guesses.read(store, spec.folder)
     path.unlink()
     with pytest.raises(StoreError, match="podline evaluate"):

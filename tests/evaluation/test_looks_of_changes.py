@@ -132,7 +132,7 @@ def test_the_command_and_the_report_count_and_draw(first: tuple[Path, Manifest],
     alone: Any = SimpleNamespace(store=open_store(str(tmp_path / "other")), manifest=first[1])
     assert not list(changes.blocks(alone))
     refused = CliRunner().invoke(cli, [*arguments, "--sheet", "x.png"])
-    assert "got --sheet and one version, expected two" in str(refused.exception)
+    assert "got --sheet with one version, expected two" in str(refused.exception)
 
 
 def test_a_chance_is_as_rare_as_it_says() -> None:

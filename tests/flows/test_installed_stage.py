@@ -109,7 +109,7 @@ def test_a_stage_of_a_package_is_a_stage_like_the_others(
     assert podline("stage", "webhook", run, "--root", root).out.strip() == said
     assert len(package) == 3
     unknown = podline("stage", "webhok", run, "--root", root)
-    assert (unknown.code, "got 'webhok', expected an installed stage: webhook" in unknown.err) == (2, True)
+    assert (unknown.code, "got 'webhok', expected a stage of an installed package: webhook" in unknown.err) == (2, True)
     assert "webhook" in podline("runs", "show", run, "--root", root).out
     assert podline("store", "verify", "--root", root).code == 0
 

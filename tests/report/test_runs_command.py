@@ -58,7 +58,7 @@ def test_a_list_is_filtered_and_cut(store, runs):
     assert numbers("--since", "2026-11-22", "--until", "2026-11-24") == [2, 1]
     assert numbers("--commit", "3333") == [3]
     assert numbers("--data", "cifar10", "--last", "3") == [4, 3, 2]
-    assert "no such run has ended" in runs("list", "--recipe", "mnist")[1]
+    assert "has no run that ended" in runs("list", "--recipe", "mnist")[1]
 
 
 def test_one_run_is_shown_with_what_produced_it(store, runs):

@@ -72,4 +72,4 @@ def test_settings_that_prefect_refuses_are_named(monkeypatch: pytest.MonkeyPatch
     for command in ("deploy", "worker"):
         done = python("-m", "podline.cli", command, PREFECT_HOME=str(home), PREFECT_API_URL="http://127.0.0.1:1/api")
         assert done.returncode == 2, done.stderr
-        assert f"Prefect refuses its settings, from {home}/profiles.toml or PREFECT_…: level = 'LOUD'" in done.stderr
+        assert f"a setting in {home}/profiles.toml or in a variable PREFECT_…: level = 'LOUD'" in done.stderr

@@ -170,7 +170,7 @@ def test_a_process_uses_any_number_of_things_with_few_descriptors_until_it_ends(
             assert free == {*names} - {*used}
         with uses.Lease(store.own_folder("held")) as lease:
             assert lease.take(["299", "300"]) == {"300"}
-        with pytest.raises(StoreError, match="may have 301 bytes, but 302 are needed at once"):
+        with pytest.raises(StoreError, match="needs 302 bytes at once, but its limit is 301"):
             cache.get("another", 2, lambda _: True, lambda copy: None)
         assert copy.exists()
         process.kill()

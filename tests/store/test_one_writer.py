@@ -86,7 +86,7 @@ def test_a_silent_writer_loses_the_folder_after_the_stated_time_and_not_before(w
     assert time.monotonic() - began >= SECONDS
     world.publish(next_one, f"{RUN}/a", "next")
     for act in (lambda: world.publish(first, f"{RUN}/a", "first again"), lambda: first.delete(f"{RUN}/a", "")):
-        with pytest.raises(OtherWriterError, match="has another writer since this process was suspended"):
+        with pytest.raises(OtherWriterError, match="has another writer, because this process was suspended"):
             act()
     first.give_back()
     assert world.texts() == {f"{RUN}/a": "next"}

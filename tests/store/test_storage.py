@@ -99,7 +99,7 @@ def test_published_content_is_read_found_and_listed(store: Store) -> None:
 def test_the_same_content_may_be_published_twice_but_other_content_may_not(store: Store) -> None:
     store.publish_bytes("name", b"one")
     store.publish_bytes("name", b"one")
-    with pytest.raises(ArtifactError, match=r"name is already there with other content; delete it"):
+    with pytest.raises(ArtifactError, match=r"name already exists with other content; delete it"):
         store.publish_bytes("name", b"two")
     assert store.read_bytes("name") == store.local("name").read_bytes() == b"one"
     store.publish_bytes("name", b"two", replace=True)
@@ -336,7 +336,7 @@ def test_runs_on_another_disk_are_durable_and_a_full_one_keeps_them(
         store.publish_bytes("runs/a/one", b"2", replace=True)
         assert [Path(each).parent for each in synced[-3:-2]] == [far / "a"]
         assert synced[-2:] == ["renamed", str(far / "a")]
-        with pytest.raises(ArtifactError, match="already there with other content"):
+        with pytest.raises(ArtifactError, match="already exists with other content"):
             store.publish_bytes("runs/a/one", b"3")
         for name in ("one", "large"):
             with pytest.raises(StoreError, match="no space left on the device; free some"):

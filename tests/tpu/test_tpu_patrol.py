@@ -243,7 +243,7 @@ def test_a_round_by_hand_prints_what_it_found_or_what_is_missing_or_away(
 ) -> None:
     assert tpu_patrol() == [], "the schedule finds nothing without a TPU"
     assert by_hand() == 2
-    assert "which TPU?" in capsys.readouterr().err
+    assert "the settings name no TPU" in capsys.readouterr().err
     with ground(placement="here") as it:
         it.client.delete_deployment(it.client.read_deployment_by_name(DEPLOYMENT).id)  # models that run here need none
         assert by_hand("--json") == 0

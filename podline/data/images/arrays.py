@@ -1,7 +1,7 @@
-"""Opens raw files with many images of one shape: CIFAR, MNIST, and formats that only a user's code can read.
+"""Open raw files with many images of one shape: CIFAR, MNIST, and formats that only a user's code can read.
 
-A child process decodes each raw file once into a folder of the cache: the pixels by row, and columns with each image's
-label and digest. A table lists the images of all files, and from there they are treated like all other images.
+A child process decodes each raw file once into a cache folder: the pixels by row, and columns with the label and digest
+of each image. A table lists the images of all files; from there on they are treated like all other images.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from podline.recipes.kind_table import text_targets
 from podline.store import digests
 from podline.store.prefetch import in_order
 
-_FORM, _IMAGES = 3, "images.arrow"  # version of the cached files, and their table
+_FORM, _IMAGES = 3, "images.arrow"  # format version of the cached files, and the name of their table
 
 
 class _Found(NamedTuple):
-    """The images of a decoded group of files.
+    """The images of a group of files that was decoded together.
 
     Attributes:
-        split: their split.
-        file: the group's first file.
-        folder: their folder in the cache.
+        split: split of the images.
+        file: first file of the group.
+        folder: cache folder of the group.
         shape: (height, width, channels) of each image.
-        others: values of further label features, (n,) each.
-        rows: their number.
+        others: values of further label features, uint8 (n,) each.
+        rows: number of images.
     """
 
     split: str
@@ -60,7 +60,7 @@ class _Found(NamedTuple):
     rows: int
 
     def columns(self, first: int) -> dict[str, Any]:
-        """Return the columns of a table of images whose rows begin at ``first``."""
+        """Return the columns of the image table; the images' rows of pixels begin at ``first``."""
         with np.load(self.folder / COLUMNS) as stored:
             labels, known = stored["labels"], stored["identities"]
         values, codes = np.unique(labels, return_inverse=True)
@@ -81,17 +81,17 @@ class _Found(NamedTuple):
 
 
 def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Source:
-    """Open raw files; decode those that the cache does not have.
+    """Open raw files as a source; decode those that are not in the cache.
 
     Args:
         arrays: the raw files.
-        place: name of the source in errors.
+        place: name of the source, for errors.
         work: the cache folder.
         sandbox: a sandbox of :data:`podline.data.sandbox.pool.CALLER`.
 
     Raises:
-        SourceError: a file is damaged, two have images of different shapes, or a split has no image, shares too many
-            images with another one, or has too many contradicting labels.
+        SourceError: a file is damaged, images differ in shape, a split has no image or shares too many images with
+            another split, or too many labels contradict each other.
         StoreError: the cache folder cannot be written.
     """
     groups = [(split, files) for split, of_split in arrays.splits.items() for files in of_split]
@@ -130,11 +130,12 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Sou
 def _common_shape(place: str, found: Sequence[_Found]) -> tuple[int, int, int]:
     first = next((each for each in found if each.rows), None)
     if first is None:
-        raise SourceError(f"{place}: no file holds an image: 0 vs 1 at least; restore the files")
+        raise SourceError(f"{place}: no file has an image, expected at least one; restore the files")
     for each in found:
         if each.rows and each.shape != first.shape:
             raise SourceError(
-                f"{each.file.path}: images are {sides(each.shape)} vs {sides(first.shape)} in {first.file.path}"
+                f"{each.file.path}: images are {sides(each.shape)} vs {sides(first.shape)} in {first.file.path}; give "
+                "files with images of one shape"
             )
     return first.shape
 
@@ -146,7 +147,7 @@ def _write_table(found: Sequence[_Found], folder: Path) -> list[RawFile]:
 
 
 def _decoded(arrays: Arrays, work: Path, sandbox: Sandbox, group: tuple[str, tuple[RawFile, ...]]) -> Path:
-    """Return the cache folder of a group of files."""
+    """Decode a group of files unless it is cached; return its cache folder."""
     _, files = group
     paths, limits = [file.path for file in files], arrays.limits(sum(file.bytes for file in files))
 

@@ -1,4 +1,4 @@
-"""Stores rows by column in an uncompressed Arrow file, which is mapped into memory: columns take no heap."""
+"""Store a table in an uncompressed Arrow file, which is memory-mapped, so that columns take no heap memory."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from podline.store.contract import explained
 
 compute: Any = pyarrow.compute  # its functions are created at import
 TEXT = pa.binary()
-"""The type of a column of texts, encoded by :func:`encoded`."""
+"""The Arrow type of a column of texts, each encoded by :func:`encoded`."""
 _BATCH = 1 << 14  # rows
 Types = Mapping[str, pa.DataType]
-"""The types of a table's columns: texts, digests (possibly missing) and numbers."""
+"""Column name → Arrow type: ``TEXT``, fixed-size binary for digests (None becomes zeros), or a number type."""
 
 
 def write_rows(path: Path, types: Types, rows: Iterable[Sequence[Any]], about: Mapping[str, str]) -> None:
-    """Write rows into a file one batch at a time.
+    """Write rows to an Arrow file, in batches, so that memory stays constant.
 
     Args:
         path: path of the file.
         types: types of the columns.
-        rows: one value for each column.
-        about: metadata of the file.
+        rows: one value per column.
+        about: metadata to store in the file.
 
     Raises:
         StoreError: the file cannot be written.
@@ -40,7 +40,7 @@ def write_rows(path: Path, types: Types, rows: Iterable[Sequence[Any]], about: M
 
 
 def write_parts(path: Path, types: Types, parts: Iterable[Iterable[pa.Array]], about: Mapping[str, str]) -> None:
-    """Write consecutive parts of columns into a file; see :func:`write_rows`."""
+    """Write consecutive batches, each one array per column, to an Arrow file; see :func:`write_rows`."""
     schema = pa.schema(types, metadata=about)
     with explained("write", path), path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
         for columns in parts:
@@ -48,7 +48,7 @@ def write_parts(path: Path, types: Types, parts: Iterable[Iterable[pa.Array]], a
 
 
 def mapped(path: Path) -> Any:
-    """Return the table in a file from :func:`write_rows`.
+    """Return the memory-mapped table in a file written by :func:`write_rows` or :func:`write_parts`.
 
     Raises:
         StoreError: the file cannot be read.
@@ -58,7 +58,7 @@ def mapped(path: Path) -> Any:
 
 
 def start_threads() -> None:
-    """Start Arrow's reading threads now, so that their stacks do not count towards a sandbox's limits."""
+    """Start Arrow's I/O threads now, so that their stacks do not count towards a sandbox's memory limit."""
     with tempfile.TemporaryFile() as file:
         pa.ipc.new_file(file, pa.schema({})).close()
         pa.ipc.open_file(file)
@@ -66,7 +66,7 @@ def start_threads() -> None:
 
 def _column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     if kind == TEXT:
-        with contextlib.suppress(UnicodeEncodeError):  # a tenth of the time
+        with contextlib.suppress(UnicodeEncodeError):  # ten times as fast as encoding each text
             return pa.array(values, pa.string()).cast(TEXT)
         values = [None if text is None else encoded(text) for text in values]
     elif pa.types.is_fixed_size_binary(kind):
@@ -75,17 +75,17 @@ def _column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
 
 
 def encoded(text: str) -> bytes:
-    """Encode text for a table; file names may be invalid UTF-8. The bytes sort like the letters."""
+    """Encode text for a table, including file names that are not valid UTF-8; the bytes sort like the text."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def decoded(text: bytes) -> str:
-    """Return the text that :func:`encoded` encoded."""
+    """Decode bytes written by :func:`encoded`."""
     return text.decode("utf-8", "surrogatepass")
 
 
 def texts_in(column: Any) -> list[str]:
-    """Return a column of encoded texts, none of which is missing."""
+    """Return the texts in an Arrow column of type ``TEXT`` without nulls."""
     try:
         return column.cast(pa.string()).to_pylist()
     except pa.ArrowInvalid:

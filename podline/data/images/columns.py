@@ -1,6 +1,6 @@
-"""Finds a table's columns for file, label, split and group by their names; refuses labels that are not classes.
+"""Detect a table's columns for file, label, split and group by their names; refuse labels that are not classes.
 
-Several labels per image, boxes of objects, and labels that mostly occur once are not classes of whole images.
+Labels are not classes of whole images if there are several per image, if they belong to boxes, or if most occur once.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ _KNOWN = {
     "split": ("split", "subset", "partition"),
     "group": ("group", "groupid"),
 }
-_IDS = ("imageid", "imgid", "id")  # of files, if there is no other column for them
+_IDS = ("imageid", "imgid", "id")  # columns of files if no other column fits
 NONE = "none"
-"""The setting of a column that is not to be read."""
+"""The value of a column setting by which no column is read for that role."""
 _READ = "Podline reads one class for each whole image"
 _ALLOW = "--set conversion.labels_are_classes=true"
 
-# Columns of zeros and ones that mark the rows of a split, as is_valid of fastai; "valid" alone may mean a good row.
+# Columns of zeros and ones that mark the rows of a split, such as is_valid of fastai; "valid" alone may mean usable.
 _FLAG = re.compile(
     "(?:is|in)(train|training|test|testing|val|valid|validation|dev)(?:image|img|set|split|data|sample)?"
     "|(?:is|in)?(holdout|heldout)(?:set|split)?"
 )
-# Columns of boxes and outlines, without blanks and underscores; of corner columns a whole group must be present.
+# Columns of boxes and outlines, without blanks and underscores; a group of corner columns must be complete.
 _BOXES = {"bbox", "bboxes", "box", "boxes", "boundingbox", "boundingboxes"}
 _BOXES |= {"objects", "annotations", "segmentation", "polygon"}
 _CORNERS = (
     *("xmin ymin", "minx miny", "x1 y1", "x0 y0", "left top", "xcenter ycenter", "centerx centery", "cx cy"),
     *("bboxx bboxy", "bboxxmin bboxymin", "bboxx1 bboxy1", "x y w h", "x y width height"),
 )
-_JOINING = MARKS[:2]  # a comma may be a part of a name
-_MOST_LISTS = 0.1  # share of list labels; a smaller share is left out image by image
-_FEW = 20  # labels, of which any number may occur once
+_JOINING = MARKS[:2]  # separators of several labels; a comma may also occur in a class name
+_MOST_LISTS = 0.1  # largest share of labels that are lists; up to it, only those images are left out
+_FEW = 20  # with at most this number of labels, any number of them may occur once
 _BITS = {**dict.fromkeys(("0", "false"), False), **dict.fromkeys(("1", "true"), True)}
 ROWS = 200
-"""Number of rows that are read to detect columns of zeros and ones."""
+"""Number of rows in which columns of zeros and ones are detected."""
 
 
 class Columns(NamedTuple):
-    """The names of a table's columns; a missing column has an empty name.
+    """The roles of a table's columns, by name; the name is empty if no column has the role.
 
     Attributes:
-        flags: columns of zeros and ones that mark the rows of a split, with the split, instead of ``split``.
+        flags: (column, split) of each column of zeros and ones that marks the rows of a split; replaces ``split``.
         unread: the other columns.
-        bits: columns of zeros and ones, one per label, instead of ``label``.
-        mark: separator between labels in a text; None if it is detected for each text.
+        bits: columns of zeros and ones, one per label; they replace ``label``.
+        mark: separator of several labels in a text; None to detect it in each text.
     """
 
     file: str
@@ -91,15 +91,15 @@ class Columns(NamedTuple):
         return f"columns {_listed(self.names, printable)}{unread}"
 
     def read(self, row: Mapping[str, Any], name: str, settings: ImagesSettings) -> tuple[str | None, str, str]:
-        """Return label, split and group of a row.
+        """Return label (None if missing), split and group of a row.
 
         Args:
-            row: values by column.
-            name: the table's name, which may contain the split if no column does.
+            row: column → value.
+            name: name of the table, which gives the split if no column does.
             settings: settings of the conversion.
 
         Raises:
-            ValueError: a value is invalid; the message is a phrase after the row's name.
+            ValueError: a value is invalid; the message completes "the row …".
         """
         said = [each for each in self.bits if _bit(row, each)] if self.bits else value_in(row, self.label)
         split, group = (text_of(value_in(row, column)) if column else None for column in (self.split, self.group))
@@ -107,24 +107,24 @@ class Columns(NamedTuple):
         return label_of(said, settings, self.mark), split.lower(), group or ""
 
     def _flagged(self, row: Mapping[str, Any]) -> str:
-        """Return the split whose column marks a row; unmarked rows belong to training, or to test if that is marked."""
+        """Return the split whose column is 1 in a row; else training, or test if columns only mark training rows."""
         marked = {split for column, split in self.flags if text_of(row.get(column)) and _bit(row, column)}
         if len(marked) > 1:
-            raise ValueError(f"is marked as of the splits {' and '.join(sorted(marked))}")
+            raise ValueError(f"is marked as in the splits {' and '.join(sorted(marked))}")
         rest = TRAINING[0] if {split for _, split in self.flags}.isdisjoint(TRAINING) else TESTED[0]
         return next(iter(marked), rest)
 
 
 def label_of(value: Any, settings: ImagesSettings, mark: str | None = None) -> str | None:
-    """Return a source's target as text, or None if it has none.
+    """Return a source's label as the text form of a target, or None if the label is missing.
 
     Args:
-        value: the source's value.
+        value: the value in the source.
         settings: settings of the conversion.
-        mark: separator between labels in a text; empty if there is none, None to detect it.
+        mark: separator of several labels in a text; empty for none, None to detect it.
 
     Raises:
-        ValueError: the value is not a target; the message is a phrase after the image's name.
+        ValueError: the value is no valid target; the message completes "the image …".
     """
     if not settings.several:
         value = only_member(value)
@@ -138,7 +138,7 @@ def label_of(value: Any, settings: ImagesSettings, mark: str | None = None) -> s
 
 
 def value_in(row: Mapping[str, Any], column: str) -> Any:
-    """Return a row's value; ``label.name`` is a member of the object in the column ``label``."""
+    """Return the value of a column; the column ``label.name`` is the member ``name`` of the object in ``label``."""
     if column in row:
         return row[column]
     top, _, rest = column.partition(".")
@@ -157,7 +157,7 @@ def _bit_of(value: Any) -> bool | None:
 
 
 class NoColumnError(SourceError):
-    """A table has no column of files or of labels."""
+    """A table has no column for files, or none for labels."""
 
 
 def class_columns(
@@ -167,18 +167,18 @@ def class_columns(
     rows: Callable[[], Iterable[Mapping[str, Any]]],
     file: str = "",
 ) -> Columns:
-    """Detect the columns of a table with whole images and their classes.
+    """Detect the columns of a table that lists whole images and their classes.
 
     Args:
-        where: name of the table for errors.
+        where: name of the table, for errors.
         names: names of the columns.
         settings: settings that may name columns.
-        rows: returns the rows; called if no column is known to hold single labels.
-        file: the column of files or images, if it is known.
+        rows: returns the rows; called only if the label column cannot be detected by name alone.
+        file: the column of files or images, if already known.
 
     Raises:
-        NoColumnError: no column fits files, or labels.
-        SourceError: the labels are not classes of whole images, or see :func:`known_columns`.
+        NoColumnError: no column fits files, or none fits labels.
+        SourceError: the labels are not classes of whole images; or see :func:`known_columns`.
     """
     found = known_columns(where, names, settings, file)
     if found.file:
@@ -195,21 +195,24 @@ def class_columns(
         return found._replace(mark=_mark_in(texts) if mark is None else mark)
     for what in ("file", "label"):
         if not getattr(found, what) and any(name.lower().endswith((*IMAGE_ENDINGS,)) for name in names):
-            raise SourceError(f"{where} begins with a row, {_listed(names)}, vs the names of its columns; add these")
+            raise SourceError(
+                f"{where} begins with a row of values, {_listed(names)}, expected the names of its columns; add a "
+                "header"
+            )
         if not getattr(found, what):
             raise NoColumnError(
-                f"{where} has the columns {_listed(names)}, but none for {what}s: if one of them is meant, "
-                f"give --set conversion.{what}_column=NAME"
+                f"{where} has the columns {_listed(names)}, but none for {what}s was detected; if one of them is "
+                f"meant, give --set conversion.{what}_column=NAME"
             )
     return found
 
 
 def known_columns(where: str, names: Sequence[str], settings: ImagesSettings, file: str = "") -> Columns:
-    """Return the columns that the settings name, or that have a common name; see :func:`class_columns`.
+    """Return the columns that the settings name, or whose names are common for a role; see :func:`class_columns`.
 
     Raises:
         NoColumnError: the settings name a column that does not exist.
-        SourceError: two columns fit.
+        SourceError: several columns fit one role.
     """
     given = {what: getattr(settings, f"{what}_column") for what in _KNOWN} | ({"file": file} if file else {})
     file, label, split, group = (_column(where, names, what, given[what]) for what in _KNOWN)
@@ -220,7 +223,7 @@ def known_columns(where: str, names: Sequence[str], settings: ImagesSettings, fi
 
 
 def _flags(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Return the columns that mark the rows of a split, with the split."""
+    """Return (column, split) for each column whose name shows that it marks the rows of a split."""
     fitting = {name: found for name in names if (found := _FLAG.fullmatch(_letters(name)))}
     return tuple((name, found[1] or TESTED[0]) for name, found in fitting.items())
 
@@ -234,11 +237,11 @@ def _column(where: str, names: Sequence[str], what: str, given: str) -> str:
         (found for some in known if (found := [name for name in names if {name, _letters(name)} & {*some}])), []
     )
     if same := [name for name in fitting if fitting.count(name) > 1]:
-        raise SourceError(f"{where} has {len(same)} columns {shortened(same[0])} vs one; rename the others")
+        raise SourceError(f"{where} has {len(same)} columns named {shortened(same[0])} vs one; rename the others")
     if len(fitting) > 1:
-        raise SourceError(f"{where}: the {what}s may be in {_listed(fitting)}; say in which by {setting}=NAME")
+        raise SourceError(f"{where}: {_listed(fitting)} may each be the column of {what}s; choose by {setting}=NAME")
     if given and not fitting and given.partition(".")[0] not in names:
-        raise NoColumnError(f"{where} has the columns {_listed(names)} vs {setting}={given}; give one of them")
+        raise NoColumnError(f"{where} has the columns {_listed(names)}, but not {given} ({setting}); give one of these")
     return given or "".join(fitting)
 
 
@@ -251,10 +254,10 @@ def _listed(names: Sequence[str], show: Callable[[str], str] = shortened) -> str
 
 
 def text_of(value: Any) -> str | None:
-    """Return a table's value as text, equal for every kind of table; None for a missing value.
+    """Return a table's value as text, the same for each file format; None for a missing value.
 
     Raises:
-        ValueError: the value is a list or another type that is no name, or not UTF-8.
+        ValueError: the value is a list or another type that cannot name a class, or is not UTF-8.
     """
     if isinstance(value, str):
         return cleaned(value) or None
@@ -274,7 +277,7 @@ def text_of(value: Any) -> str | None:
 
 
 def with_whole_numbers(labels: Texts, settings: ImagesSettings) -> Texts:
-    """Return the labels of a source with ``1`` for ``1.0`` if all of them are whole numbers."""
+    """Return the labels with ``1`` in place of ``1.0`` if all labels of the source are whole numbers."""
     targets = settings.targets
     numbers = whole_numbers(targets.class_names(text for text in labels.values if text))
     if not numbers:
@@ -286,7 +289,7 @@ def with_whole_numbers(labels: Texts, settings: ImagesSettings) -> Texts:
 
 
 class LabelColumn:
-    """Collects and checks the values of a label column."""
+    """Collects the values of a label column, and checks that they are classes."""
 
     def __init__(self) -> None:
         self._values: Counter[Any] = Counter()
@@ -303,12 +306,12 @@ class LabelColumn:
 
     @property
     def only(self) -> str:
-        """Return the label of all images, if they have the same; else an empty text."""
+        """Return the label that all images have, or an empty text if labels differ."""
         texts = self._texts
         return next(iter(texts)) if len(texts) == 1 and not self._lists else ""
 
     def add(self, value: Any) -> None:
-        """Add one image's label as read from the table."""
+        """Add the label of one image, as it is in the table."""
         value = only_member(value)
         if isinstance(value, (list, tuple, dict)) or _is_list(str(value)):
             self._lists.append(value)
@@ -316,15 +319,15 @@ class LabelColumn:
             self._values[value] += 1
 
     def refuse_unclear(self, where: str, column: str, settings: ImagesSettings) -> None:
-        """Check that each label names one class.
+        """Raise an error unless each label names one class.
 
         Args:
-            where: name of the table for errors.
+            where: name of the table, for errors.
             column: name of the label column.
-            settings: settings that may declare every label a class.
+            settings: settings that may declare each label a class.
 
         Raises:
-            SourceError: many labels are lists, some join several labels, or most occur once.
+            SourceError: many labels are lists, some contain a separator of labels, or most occur once.
         """
         texts, total = self._texts, self._texts.total()
         lists_are_few = len(self._lists) <= max(1, _MOST_LISTS * (len(self._lists) + total))
@@ -338,26 +341,26 @@ class LabelColumn:
         if total > _FEW and 2 * len(once) > total:
             raise SourceError(
                 f"{where}: the column {shortened(column)} holds {total:,} labels, of which {len(once):,} occur once, "
-                f"like {shortened(once[0])}: these are values, names or captions, and {_READ}; give another column "
-                f"(conversion.label_column), or, if each is a class, {_ALLOW}"
+                f"like {shortened(once[0])}, so these are values, names or captions, but {_READ}; give another column "
+                f"(conversion.label_column), or, if each label is a class, {_ALLOW}"
             )
 
 
 def _refuse_several(where: str, column: str, example: Any) -> NoReturn:
     if is_object(example) and (key := next((key for key, text in example.items() if isinstance(text, str)), "")):
         raise SourceError(
-            f"{where}: the column {shortened(column)} holds objects, like {shortened(example)}, expected a class; name "
-            f"the member with the class, as --set conversion.label_column={column}.{key}"
+            f"{where}: the column {shortened(column)} holds objects, like {shortened(example)}, expected classes; name "
+            f"the member with the class, for example --set conversion.label_column={column}.{key}"
         )
-    allow = f", or, if this is one class, {_ALLOW}" if isinstance(example, str) else ""
+    allow = f", or, if the text is one class, {_ALLOW}" if isinstance(example, str) else ""
     raise SourceError(
         f"{where}: the column {shortened(column)} holds several labels per image, like {shortened(example)}; {_READ}: "
-        f"convert it as the data set labels, or give a column with one class (conversion.label_column){allow}"
+        f"convert the source as the data set labels, or give a column with one class (conversion.label_column){allow}"
     )
 
 
 def only_member(value: Any) -> Any:
-    """Return the only member of a list, or of one that is written as text; other values stay."""
+    """Return the only member of a list, or of a list written as text; return other values unchanged."""
     members = value
     if isinstance(value, str) and value[:1] + value[-1:] == "[]":
         try:
@@ -368,7 +371,7 @@ def only_member(value: Any) -> Any:
 
 
 def _mark_in(values: Iterable[Any]) -> str:
-    """Return the separator of labels in a column's texts; empty if there is none."""
+    """Return the separator of labels in some texts, or an empty text if none occurs."""
     texts = {value for value in values if isinstance(value, str) and not _is_list(value)}
     return next((mark for mark in MARKS if any(mark in text for text in texts)), "")
 
@@ -378,12 +381,12 @@ def _parts(label: str, mark: str) -> list[str]:
 
 
 def refuse_boxes(where: str, names: Sequence[str], settings: ImagesSettings) -> None:
-    """Check that a table does not describe objects in images.
+    """Raise an error if a table describes objects in images.
 
     Args:
-        where: name of the table for errors.
-        names: names of its columns.
-        settings: settings that may declare every label the class of a whole image.
+        where: name of the table, for errors.
+        names: names of the table's columns.
+        settings: settings that may declare each label the class of a whole image.
 
     Raises:
         SourceError: the table has columns of boxes.
@@ -391,8 +394,8 @@ def refuse_boxes(where: str, names: Sequence[str], settings: ImagesSettings) -> 
     found = _boxes(tuple(names)) if settings.one_class else ()
     if found:
         raise SourceError(
-            f"{where} has columns of boxes or outlines ({', '.join(map(shortened, found))}): its labels are of "
-            f"objects, and {_READ}; give a table of whole images, or, if a label is that of its whole image, {_ALLOW}"
+            f"{where} has columns of boxes or outlines ({', '.join(map(shortened, found))}), so its labels belong to "
+            f"objects, but {_READ}; give a table of whole images, or, if each label is of its whole image, {_ALLOW}"
         )
 
 
@@ -404,7 +407,7 @@ def _boxes(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _bits(rows: Iterable[Mapping[str, Any]], known: Columns) -> tuple[str, ...]:
-    """Return a table's columns of zeros and ones, judged by its first rows; none if there is only one."""
+    """Return the columns of zeros and ones, judged by the first rows; none if only one column is such."""
     first = list(islice(rows, ROWS))
     names = known.unread if first else ()
     found = tuple(name for name in names if all(_bit_of(row.get(name)) is not None for row in first))
@@ -413,9 +416,9 @@ def _bits(rows: Iterable[Mapping[str, Any]], known: Columns) -> tuple[str, ...]:
 
 def _refuse_one_hot(where: str, bits: Sequence[str]) -> NoReturn:
     raise SourceError(
-        f"{where} has one column for each label, with zeros and ones ({', '.join(map(shortened, bits[:6]))}), and "
-        f"{_READ}; give a table with one column that names the class, as pandas' idxmax(axis=1) makes it, or convert "
-        "it as the data set labels"
+        f"{where} has one column for each label, with zeros and ones ({', '.join(map(shortened, bits[:6]))}), but "
+        f"{_READ}; give a table with one column that names the class (pandas: idxmax(axis=1)), or convert the source "
+        "as the data set labels"
     )
 
 

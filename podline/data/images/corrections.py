@@ -1,4 +1,4 @@
-"""Applies reviews to the images of a source: relabels images or leaves them out."""
+"""Apply reviews of labels to the images of a source: relabel images or leave them out."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from podline.data.images.image_table import ImageTable
 from podline.data.reasons import DROPPED, Reason
 
 DROP = ""
-"""The correction that drops an image; every other correction is its new label."""
+"""The correction that leaves an image out; any other correction is the new label."""
 _RELABELLED = "relabelled by a review"
 
 
 class Corrected(NamedTuple):
-    """The effect of reviews.
+    """The effect of label reviews.
 
     Attributes:
-        counts: number of images that reviews relabelled or dropped, by description.
-        lost: number of corrections that match no image.
+        counts: number of images that reviews relabelled or left out, by description.
+        lost: number of corrections whose image is not in the source.
     """
 
     counts: Mapping[str, int]
     lost: int
 
     def lines(self) -> list[str]:
-        """Return a log line if some corrections match no image of the source with these settings."""
+        """Return a log line if some corrections match no image of the source, else nothing."""
         if not self.lost:
             return []
-        return [f"{plural(self.lost, 'correction')} of reviews match no image of this source"]
+        return [f"{plural(self.lost, 'correction')} from reviews match no image of this source"]
 
 
 NO_CORRECTIONS = Corrected({}, 0)
 
 
 def correct(images: ImageTable, corrections: Mapping[str, str]) -> Corrected:
-    """Apply corrections to the images that have no problem, and to others with the same pixels.
+    """Apply corrections to the images without a problem, and to images with the same pixels.
 
     Args:
         images: the images.
-        corrections: identity of an image → its new label, or :data:`DROP`; a review of Podline 1.0 has the sha256 of
-            its pixels in place of the identity.
+        corrections: identity of an image → new label, or :data:`DROP`. Reviews of Podline 1.0 identify an image by the
+            sha256 of its pixels.
     """
     known = {bytes.fromhex(image)[:IDENTITY_BYTES]: image for image in corrections}
     wanted, seen = dict[int, str](), set[str]()
@@ -71,7 +71,7 @@ def correct(images: ImageTable, corrections: Mapping[str, str]) -> Corrected:
 
 
 def _having(images: ImageTable, name: str, digests: Collection[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield each image whose digest, in a column of the table, is one of some digests; with this digest."""
+    """Yield number and digest of each image whose digest in a column is one of ``digests``."""
     column = images.column(name)
     for number in np.flatnonzero(np.isin(column, np.array([*digests], column.dtype))).tolist():
         yield number, column[number : number + 1].tobytes()

@@ -1,6 +1,6 @@
-"""Assigns each image to a split or leaves it out.
+"""Assign each image of a source to a split, or leave it out.
 
-The result does not depend on layout, names or order of the images; only the reasons mention names.
+The result is independent of layout, names and order of the images; only the reasons mention names.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from podline.data.sources.class_names import problem_of
 from podline.documents.manifest import APART, SPLITS, TEST, TRAIN, VALIDATION, split_in_words
 from podline.recipes.targets import TextTargets
 
-# Above this share of test images that also occur in training, a test says nothing about new images.
+# Above this share of test images that are also training images, a test says nothing about new images.
 MAX_SHARED = 0.01
-# Above this share of contradicting labels, the labels do not belong to the images; less is noise.
+# Above this share of contradicting labels, the labels probably belong to other images; a smaller share is noise.
 MAX_CONTRADICTING = 0.01
 _FOR = {VALIDATION: "validate", TEST: "test"}
-_REMEDY = "get splits without common images, or give the images without any"
+_REMEDY = "give splits without common images, or images without splits"
 
 
 class Decided(NamedTuple):
-    """Findings of :func:`decide`.
+    """Findings of :func:`decide`, for reports.
 
     Attributes:
-        untrained: each class that no training image has → the number of its held-out images, which are left out.
-        contradicting: split → number of records whose image another record has with another label.
+        untrained: class without training images → number of its held-out images, which are left out.
+        contradicting: split → number of records with the same image as another record, but another label.
     """
 
     untrained: dict[str, int]
@@ -52,19 +52,19 @@ def decide(
     *,
     published: bool = False,
 ) -> Decided:
-    """Set each image's split, or the reason why it is left out.
+    """Assign a split to each image, or the reason why it is left out.
 
     Args:
-        images: all images, of which reviews may have left some out.
-        given: the source's split names.
-        test_share: share of test images if the source has no splits.
-        targets: targets of the kind of task if labels are their texts.
-        published: whether the images with their classes are one data set, of which few records may be left out: equal
-            images with different labels are counted, and classes need no training image.
+        images: all images; reviews may have left some out already.
+        given: the split names of the source.
+        test_share: share of test images if the source has no splits, 0 … 1.
+        targets: the target type of the kind of task if labels are its texts, else None.
+        published: whether the source is a published data set, of which few records may be left out. Then equal images
+            with different labels are only counted, and a class needs no training image.
 
     Raises:
-        SourceError: a class name is invalid, a split shares more than :data:`MAX_SHARED` of its images with another, or
-            more than :data:`MAX_CONTRADICTING` of a published one have contradicting labels.
+        SourceError: a class name is invalid; a split shares more than :data:`MAX_SHARED` of its images with another; or
+            more than :data:`MAX_CONTRADICTING` of a published data set have contradicting labels.
     """
     held_out = held_out_splits(given)
     _leave_out_odd(images)
@@ -84,18 +84,20 @@ def decide(
 
 
 def refuse_empty(place: str, images: ImageTable, splits: Iterable[str], remedy: str = "") -> None:
-    """Check that each split has an image.
+    """Raise an error if a split has no image.
 
     Raises:
-        SourceError: a split has no image; the message has the most frequent reason.
+        SourceError: a split has no image; the message has the most frequent reason for leaving images out.
     """
     for split in splits:
         if not images.kept(split).any():
-            raise SourceError(f"{place}: the {split} split has no image vs 1 at least{remedy}{most_left_out(images)}")
+            raise SourceError(
+                f"{place}: the {split} split has no image, expected at least one{remedy}{most_left_out(images)}"
+            )
 
 
 def most_left_out(images: ImageTable) -> str:
-    """Return the most frequent reason for leaving images out, as the end of an error."""
+    """Return the most frequent reason for leaving images out, with an example, as the end of an error message."""
     if not images.reasons:
         return ""
     ((kind, _count),) = Counter(reason.kind for reason in images.reasons.values()).most_common(1)
@@ -105,9 +107,9 @@ def most_left_out(images: ImageTable) -> str:
 
 
 def _leave_out_odd(images: ImageTable) -> None:
-    """Leave out the images that have a problem of their own."""
+    """Leave out images that are invalid by themselves: undecodable, without class, or of an unknown split."""
     reasons, splits, labels = images.texts("reason"), images.texts("split"), images.labels
-    known = ", ".join(name for name in HELD_OUT if name != DEV)  # existing manifests have this text
+    known = ", ".join(name for name in HELD_OUT if name != DEV)  # the text is in existing manifests
     has_class, has_split = ~labels.are({""}) & (labels.codes >= 0), splits.are({"", *SPLIT_NAMES})
     odd = ~reasons.are({""}) | ~has_class | ~has_split | (images.column("row") < 0)
     for number in np.flatnonzero(odd & ~images.left_out).tolist():
@@ -124,9 +126,9 @@ def _refuse_names(labels: Iterable[str]) -> None:
 
 
 def _splits(images: ImageTable, held_out: Mapping[str, str], test_share: float) -> npt.NDArray[np.uint8]:
-    """Return the splits of images: the source's, else by a hash of the group or of the image.
+    """Return each image's split, uint8 (n,): as in the source, else by a hash of its group or of its pixels.
 
-    If a split by hash would be empty, it gets the image or group nearest to it.
+    If the hash would leave a split empty, the image or group with the nearest hash goes there.
     """
     splits, groups, digests = images.texts("split"), images.texts("group"), images.column("identity")
     hashed = _beginnings(digests)
@@ -145,23 +147,23 @@ def _splits(images: ImageTable, held_out: Mapping[str, str], test_share: float) 
 
 
 def _beginnings(digests: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint64]:
-    """Return the first 8 bytes of each digest as a number."""
+    """Return the first 8 bytes of each digest as uint64, (n,)."""
     return digests.astype("S8").view(">u8").astype(np.uint64)
 
 
 class _Equal(NamedTuple):
-    """Groups of several equal images, stored one after the other.
+    """Groups of two or more equal images, as consecutive parts of one array.
 
     Attributes:
-        numbers: numbers of the images, ascending within a group.
-        starts: first place of each group.
+        numbers: image numbers, ascending within each group.
+        starts: index in ``numbers`` at which each group starts.
     """
 
     numbers: Numbers
     starts: Numbers
 
     def groups(self, chosen: Mask) -> Iterator[Numbers]:
-        """Yield the numbers of some groups, ordered by the first number of each group."""
+        """Yield the image numbers of the groups in a mask, ordered by the first number of each group."""
         ends = np.append(self.starts[1:], len(self.numbers))
         some = np.flatnonzero(chosen)
         for at in some[np.argsort(self.numbers[self.starts[some]])].tolist():
@@ -186,13 +188,13 @@ def _leave_out_contradicting(images: ImageTable, equal: _Equal) -> None:
 
 
 def _contradicting(images: ImageTable, equal: _Equal) -> Iterator[Numbers]:
-    """Yield the groups of equal images with different labels."""
+    """Yield groups of equal images whose labels differ."""
     labels = images.labels.codes[equal.numbers]
     return equal.groups(np.minimum.reduceat(labels, equal.starts) != np.maximum.reduceat(labels, equal.starts))
 
 
 def _two_labels(images: ImageTable, group: Numbers) -> list[str]:
-    """Describe two equal images with different labels, for an error: the name and the label of each."""
+    """Return "NAME is LABEL" for two equal images with different labels."""
     labels = images.labels.codes[group]
     pair = [group[0], group[labels != labels[0]][0]]
     names = zip(images.keys(pair), pair, strict=True)
@@ -200,7 +202,7 @@ def _two_labels(images: ImageTable, group: Numbers) -> list[str]:
 
 
 def _count_contradicting(images: ImageTable, equal: _Equal) -> dict[str, int]:
-    """Count the images of each split that equal one of another label; refuse more than :data:`MAX_CONTRADICTING`."""
+    """Return split → number of images that equal one with another label; refuse more than :data:`MAX_CONTRADICTING`."""
     counts, groups = dict[str, int](), list(_contradicting(images, equal))
     for split in SPLITS:
         kept = images.kept(split)
@@ -209,16 +211,16 @@ def _count_contradicting(images: ImageTable, equal: _Equal) -> dict[str, int]:
         count, every = sum(map(len, odd)), np.count_nonzero(kept)
         if count > max(MAX_CONTRADICTING * every, 2):  # one pair proves nothing, even in a small split
             raise SourceError(
-                f"{count:,} of the {every:,} records of the {split} split have the image of another one and another "
-                f"label ({' and '.join(_two_labels(images, odd[0]))}, for one) vs {MAX_CONTRADICTING:.0%} at most: "
-                "labels and images do not belong together; correct the labels, or leave such images out"
+                f"{count:,} of the {every:,} records of the {split} split have the same image as another record, but "
+                f"another label (such as {' and '.join(_two_labels(images, odd[0]))}) vs {MAX_CONTRADICTING:.0%} at "
+                "most: labels and images do not belong together; correct the labels, or leave these images out"
             )
         counts |= {split: count} if count else {}
     return counts
 
 
 def _leave_out_shared(images: ImageTable, equal: _Equal, other: str, kept_in: str, *, given: bool) -> None:
-    """Leave out images of a split that also occur in another split, where they are kept."""
+    """Leave out images of the split ``other`` that are also in ``kept_in``; refuse too many in given splits."""
     masks = images.kept(kept_in), images.kept(other)
     ours, theirs = (np.logical_or.reduceat(mask[equal.numbers], equal.starts) for mask in masks)
     groups = [tuple(group[mask[group]] for mask in masks) for group in equal.groups(ours & theirs)]
@@ -226,8 +228,8 @@ def _leave_out_shared(images: ImageTable, equal: _Equal, other: str, kept_in: st
     keys = list(map(printable, images.keys(ours[0] for ours, _ in groups)))
     if given and shared > MAX_SHARED * count:
         raise SourceError(
-            f"{shared:,} of the {count:,} {kept_in} images ({keys[0]}, for one) are {split_in_words(other)} images as "
-            f"well vs {MAX_SHARED:.0%} at most: the score would not hold for new images; {_REMEDY}"
+            f"{shared:,} of the {count:,} {kept_in} images (such as {keys[0]}) are also {split_in_words(other)} images "
+            f"vs {MAX_SHARED:.0%} at most: the score would not hold for new images; {_REMEDY}"
         )
     for key, (_, theirs) in zip(keys, groups, strict=True):
         for number in theirs.tolist():
@@ -235,7 +237,7 @@ def _leave_out_shared(images: ImageTable, equal: _Equal, other: str, kept_in: st
 
 
 def _leave_out_groups(images: ImageTable, other: str, kept_in: str) -> None:
-    """Leave out images of a group that another split keeps; only a source with given splits can have such groups."""
+    """Leave out images of ``other`` whose group also has images in ``kept_in``; this occurs only with given splits."""
     groups = images.texts("group")
     shared = groups.are(groups.of(images.kept(kept_in)) - {""})
     for number in np.flatnonzero(shared & images.kept(other)).tolist():
@@ -244,7 +246,7 @@ def _leave_out_groups(images: ImageTable, other: str, kept_in: str) -> None:
 
 
 def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> dict[str, int]:
-    """Leave out test and validation images of a class that no training image has; count them by class."""
+    """Leave out held-out images of classes without training images; return class → number of these images."""
     counts = Counter[str]()
     trained = {*targets.class_names(images.labels.of(images.kept(TRAIN)))}
     for split in (VALIDATION, TEST):

@@ -1,8 +1,8 @@
-"""Decodes the images of a source once, into a cache folder for the source and the form of its images.
+"""Decode the images of a source once, into a cache folder for the source and the conversion settings.
 
-The folder has a file of pixels and a file of facts, both by row, and the table of the newest listing, whose column
-``row`` maps images to rows. A reading appends the images whose stamp no row has. Rows never change; those of images
-that have gone are dead, and when most are dead, all images are decoded into a new folder.
+The folder has a file of pixels and a file of facts, both by row, and the table of the last listing, whose column
+``row`` maps images to rows. Each reading appends the images whose stamp has no row yet. Rows never change. Rows of
+deleted images are dead; when most rows are dead, all images are decoded into a new folder.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from podline.store import digests, locks, uses
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
-_MOST_DEAD = 0.5  # above this share of dead rows, all images are decoded again
-_KEPT, _GROWN, _REQUESTED = 256, 1024, 4096  # images at a time
+_MOST_DEAD = 0.5  # share of dead rows above which all images are decoded again
+_KEPT, _GROWN, _REQUESTED = 256, 1024, 4096  # images whose facts are written, room is made for, are requested at once
 _DIGITS = 32
 _FACTS = np.dtype([("stamp", np.int64), *IMAGE_FACTS.descr])
 
@@ -45,17 +45,17 @@ _FACTS = np.dtype([("stamp", np.int64), *IMAGE_FACTS.descr])
 def decode_images(
     read: Callable[[], Parsed], settings: PictureSettings, form: str, state: str, work: Path, folder: Path
 ) -> tuple[ImageTable, DecodedRows]:
-    """Return the table of a source's images and their pixels; decode the images that the cache does not have.
+    """Return the table of a source's images and the rows of pixels; decode the images that are not in the cache.
 
-    One process at a time reads a source in one form; others wait, and find its images.
+    One process at a time reads a source with some settings; others wait, then use its decoded images.
 
     Args:
         read: lists the source.
-        settings: the form of the images.
-        form: a hash of the source, and of everything besides its file that a decoded image depends on.
+        settings: the conversion settings.
+        form: a hash of the source and of everything besides the file that determines a decoded image.
         state: a hash that changes with the source's files.
         work: the cache folder.
-        folder: a temporary folder on the same file system, which also has the copies that ``read`` makes.
+        folder: a temporary folder on the same file system, in which ``read`` also places copies of images.
 
     Raises:
         SourceError: the source cannot be read, or the cached images are damaged.
@@ -89,7 +89,7 @@ def decode_images(
 
 
 def _newest(work: Path, form: str) -> Path:
-    """Return the newest cache folder of a form; it may not exist yet."""
+    """Return the newest cache folder of a form, or the path of the first one if none exists."""
     return work / f"{form}-{max(map(_number, work.glob(f'{form}-*')), default=0)}"
 
 
@@ -98,17 +98,17 @@ def _number(folder: Path) -> int:
 
 
 def _delete_older(folder: Path) -> None:
-    """Delete the older folders of the same form that no living process uses."""
+    """Delete older cache folders of the same form that no running process uses."""
     form = folder.name.rpartition("-")[0]
     for older in [each for each in folder.parent.glob(f"{form}-*") if _number(each) < _number(folder)]:
         delete_unused(older)
 
 
 class _Listed:
-    """The listing of a source, in a file.
+    """The listing of a source, stored in a file.
 
     Attributes:
-        stamps: a hash that changes with each image's file and its annotated size; 0 for an item without an image.
+        stamps: a hash, int64 (n,), that changes with an image's file and annotated size; 0 for items without an image.
     """
 
     def __init__(self, layout: Parsed, folder: Path) -> None:
@@ -119,26 +119,26 @@ class _Listed:
         self.stamps: Numbers = np.fromiter(stamps, np.int64, len(table))
 
     def new(self, rows: _Rows) -> Numbers:
-        """Return the numbers of the images that have no row, one for each stamp, in order."""
+        """Return the numbers of images without a row, ascending; only the first of images with equal stamps."""
         stamps, firsts = np.unique(self.stamps, return_index=True)
         return np.sort(firsts[(stamps != 0) & (rows.of(stamps) < 0)])
 
     def requests(self, numbers: Numbers) -> Iterator[DecodeRequest]:
-        """Yield requests to decode some images."""
+        """Yield a decode request for each image in ``numbers``."""
         columns = self._table.select(OF_PLACE)
         for first in range(0, len(numbers), _REQUESTED):
             for place, size in _places(columns.take(pa.array(numbers[first : first + _REQUESTED]))):
                 yield DecodeRequest(place, size if size[0] >= 0 else None)
 
     def table(self, rows: _Rows) -> Path:
-        """Write the table of all items with the facts about their images, and return its path."""
+        """Write the table of all items with the facts about their images; return its path."""
         layout, path = self._layout, self._folder / "images.arrow"
         about = {"layout": layout.words, "splits": json.dumps(sorted(layout.splits)), "facts": json.dumps(layout.facts)}
         write_columns(path, self._parts(rows), about)
         return path
 
     def _parts(self, found: _Rows) -> Iterator[dict[str, pa.Array]]:
-        facts = np.append(found.facts, np.zeros(1, _FACTS))  # the last row is that of items without an image
+        facts = np.append(found.facts, np.zeros(1, _FACTS))  # the last row (-1) is for items without an image
         every, problems, first = found.of(self.stamps), [*found.problems], 0
         for batch in self._table.to_batches():
             rows = every[first : (first := first + len(batch))]
@@ -160,7 +160,7 @@ class _Listed:
 
 
 def _places(table: Any) -> Iterator[tuple[Place, Sequence[int]]]:
-    """Yield the place and the size of each item."""
+    """Yield the location and the annotated size of each item."""
     for batch in table.select(OF_PLACE).to_batches():
         alive()
         lists = (texts_in(each) if each.type == TEXT else each.to_pylist() for each in batch.columns)
@@ -184,47 +184,47 @@ def _stamp(place: Place, size: Sequence[int], copies: str) -> int:
 
 
 class _Rows:
-    """The facts about decoded images.
+    """The facts about decoded images, by row.
 
     Attributes:
-        facts: the facts by row; a stamp of 0 marks a row that no image uses.
-        problems: row → what this reading found about an image that cannot be decoded.
+        facts: array of dtype ``_FACTS``, (rows,); a stamp of 0 marks a row that no image uses.
+        problems: row → outcome for an image that could not be decoded in this reading.
     """
 
     def __init__(self, facts: npt.NDArray[np.void]) -> None:
         self.facts, self.problems = facts, dict[int, Look]()
 
     def of(self, stamps: Numbers) -> Numbers:
-        """Return the newest row of each stamp, or -1."""
+        """Return the newest row of each stamp, int64 (n,), or -1 if it has none."""
         known = np.append(self.facts["stamp"], 0)
         order = np.argsort(known, kind="stable")
         rows = order[np.searchsorted(known, stamps, "right", order) - 1]
         return np.where((stamps != 0) & (known[rows] == stamps), rows, -1)
 
     def add(self, stamps: Numbers, looks: Iterable[Look]) -> None:
-        """Append rows for images with some stamps; a killed process loses the last few hundred."""
+        """Append rows for images, given their stamps and outcomes; a killed process loses at most a few hundred."""
         found, parts, row = iter(counted(looks, len(stamps), "images")), [self.facts], len(self.facts)
         while part := list(itertools.islice(found, _KEPT)):
             named = stamps[row - len(self.facts) :].tolist()
             parts.append(np.array([(stamp, *look.facts) for stamp, look in zip(named, part, strict=False)], _FACTS))
             odd = {at: look for at, look in enumerate(part) if look.reason}
             kept = parts[-1].copy()
-            kept["stamp"][[*odd]] = 0  # the next reading tries them again
+            kept["stamp"][[*odd]] = 0  # so that the next reading tries to decode the image again
             self.keep(kept)
             self.problems |= {row + at: look for at, look in odd.items()}
             row += len(part)
         self.facts = np.concatenate(parts)
 
     def keep(self, facts: npt.NDArray[np.void]) -> None:
-        """Store the facts about new rows; here, do nothing."""
+        """Write the facts about new rows to a file; the base class has no file."""
 
 
 class _Cache(_Rows):
-    """The decoded images in a cache folder; :func:`decode_images` lets one process at a time use it.
+    """The decoded images in a cache folder; :func:`decode_images` ensures that one process at a time uses it.
 
     Args:
-        folder: the folder.
-        shape: the shape of the images.
+        folder: the cache folder.
+        shape: (height, width, channels) of each image.
     """
 
     def __init__(self, folder: Path, shape: tuple[int, int, int]) -> None:
@@ -234,28 +234,28 @@ class _Cache(_Rows):
         length = row_bytes((_FACTS.itemsize,))
         stored = np.fromfile(folder / FACTS, np.uint8)
         stored = stored[: len(stored) // length * length].reshape(-1, length)
-        os.truncate(folder / FACTS, stored.size)  # a killed reading may have written a part of a row
+        os.truncate(folder / FACTS, stored.size)  # a killed reading may have written a partial row
         facts = np.ascontiguousarray(stored[:, : _FACTS.itemsize]).view(_FACTS)[:, 0]
         facts["stamp"][~are_whole(stored)] = 0
         super().__init__(facts)
         self.folder, self._shape = folder, shape
 
     def table(self, state: str) -> Path | None:
-        """Return the table of the source in a state, or None without a whole one."""
+        """Return the path of the undamaged table for a state of the source, or None."""
         for path in self.folder.glob(f"{state}-*.arrow"):
             if path.stem == f"{state}-{digests.of_file(path)}":
-                os.utime(self.folder)  # records the use
+                os.utime(self.folder)  # marks the folder as recently used
                 return path
         return None
 
     def publish(self, table: Path, state: str) -> Path:
-        """Move a table into the folder, in place of older ones, and return its path."""
+        """Move a table into the folder, delete older tables, and return its path."""
         for older in self.folder.glob("*.arrow"):
             older.unlink()
         return table.rename(self.folder / f"{state}-{digests.of_file(table)}.arrow")
 
     def without_dead(self, used: Numbers) -> _Cache:
-        """Return these rows, or none in a new folder if most are dead."""
+        """Return this cache, or an empty one in a new folder if most rows are not in ``used``."""
         if len(np.unique(used[used >= 0])) >= (1 - _MOST_DEAD) * len(self.facts):
             return self
         form, _, number = self.folder.name.rpartition("-")
@@ -264,9 +264,9 @@ class _Cache(_Rows):
         return _Cache(new, self._shape)
 
     def decode(self, becoming: FittedPictures, listed: _Listed) -> None:
-        """Decode and append the images that have no row."""
+        """Decode and append the images without a row."""
         new, pixels, length = listed.new(self), self.folder / PIXELS, row_bytes(self._shape)
-        # Children of a killed reading may still write into the rows that it gave them: these stay dead.
+        # Child processes of a killed reading may still write into rows assigned to them, so these rows stay dead.
         self.keep(unused := np.zeros(max(0, pixels.stat().st_size // length - len(self.facts)), _FACTS))
         self.facts = np.append(self.facts, unused)
         with Decoder(becoming) as processes:
@@ -275,7 +275,7 @@ class _Cache(_Rows):
         os.truncate(pixels, len(self.facts) * length)
 
     def _new_rows(self) -> Iterator[int]:
-        """Yield the numbers of new rows; enlarge the pixel file first, so that no later reading reuses them."""
+        """Yield the numbers of new rows; enlarge the pixel file before, so that no later reading reuses a row."""
         for row in itertools.count(first := len(self.facts)):
             if (row - first) % _GROWN == 0:
                 with explained("write", pixels := self.folder / PIXELS):
@@ -283,7 +283,7 @@ class _Cache(_Rows):
             yield row
 
     def keep(self, facts: npt.NDArray[np.void]) -> None:
-        """Append the facts about new rows to the file."""
+        """Append the facts about new rows to the file of facts."""
         if len(facts):
             with (self.folder / FACTS).open("ab") as stream:
                 stream.write(with_checksums(facts.view(np.uint8).reshape(len(facts), -1)).data)

@@ -1,8 +1,8 @@
-"""Computes perceptual hashes of images, and compares the pixels of pairs with close hashes.
+"""Compute perceptual hashes of images, and compare the pixels of pairs with similar hashes.
 
-The hash consists of the signs of an image's low frequencies. Its grey values are averaged over areas to 32 × 32 and
-cosine-transformed; each of the lowest 8 × 8 values, without the constant one, is compared with the median. (C. Zauner,
-Implementation and Benchmarking of Perceptual Image Hash Functions, 2010.)
+The hash has the signs of an image's low frequencies. The grey values are averaged over areas to 32 × 32 and
+cosine-transformed. Each of the lowest 8 × 8 coefficients, except the constant one, is compared with their median.
+(C. Zauner, Implementation and Benchmarking of Perceptual Image Hash Functions, 2010.)
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ Floats = npt.NDArray[np.float32]
 Boxes = npt.NDArray[np.integer]
 
 Read = Callable[[Numbers], Pixels]
-"""A function from rows to images, uint8 (n, side, side, channels), with 1 or 3 channels."""
+"""A function from row numbers to images, uint8 (n, side, side, channels), with 1 or 3 channels."""
 
 BITS = 63
 HASHED = np.dtype([("hash", np.uint64), ("contrast", np.float32)])
-"""The dtype of an image's hash and of the standard deviation of its grey values."""
+"""The dtype of an image's hash and the standard deviation of its grey values."""
 Hashed = npt.NDArray[np.void]
 """An array of dtype :data:`HASHED`."""
 
 _SIDE = 32
-_LOW, _LOOKED_AT = 8, 16  # frequencies per direction: in the hash, and in the comparison
-_SMOOTH, _MOST_MOVED = 24, 1.3  # side in the comparison, and the largest alignment shift, in pixels
+_LOW, _LOOKED_AT = 8, 16  # frequencies per axis in the hash, and in the comparison of pixels
+_SMOOTH, _MOST_MOVED = 24, 1.3  # image side in the comparison, and the largest shift for alignment, in pixels
 _CHUNK_BYTES = 1_000_000
 
 
 def shown_box(height: int, width: int, shape: tuple[int, ...], fit: Fit) -> tuple[int, int]:
-    """Return height and width of a picture after fitting it into a shape; (0, 0) for a picture without pixels."""
+    """Return height and width of a picture after fitting it into ``shape``; (0, 0) if it has no pixels."""
     return shown_size(height, width, shape, fit) if height and width else (0, 0)
 
 
@@ -47,12 +47,12 @@ def hashes(read: Read, boxes: Boxes) -> Hashed:
     """Return the hash and the contrast of each image.
 
     Args:
-        read: returns the images of some rows; it is called for about a megabyte at a time.
-        boxes: (n, 2): height and width, in pixels, of the picture in the middle of each image. Borders are ignored,
+        read: returns the images of some rows; called for about a megabyte at a time.
+        boxes: (n, 2): height and width in pixels of the picture in the centre of each image. Its border is ignored,
             since equal black borders would make all pictures similar.
 
     Returns:
-        :data:`HASHED`, (n,); zeros for a box less than 8 pixels high or wide.
+        An array (n,) of dtype :data:`HASHED`; zeros if a box is less than 8 pixels high or wide.
     """
     found, step = np.zeros(len(boxes), HASHED), max(1, _CHUNK_BYTES // (3 * int(boxes.max(initial=1)) ** 2))
     for first in range(0, len(boxes), step):
@@ -62,7 +62,7 @@ def hashes(read: Read, boxes: Boxes) -> Hashed:
 
 
 def hash_of(image: Pixels, height: int, width: int) -> tuple[int, float]:
-    """Return the hash and the contrast of an image; see :func:`hashes`."""
+    """Return the hash and the contrast of one image (height, width, channels); see :func:`hashes`."""
     if min(height, width) < _LOW:
         return 0, 0.0
     low, grey = _cosines(_LOW, _SIDE), _grey(_shown(image, height, width)).astype(np.float32)
@@ -72,20 +72,20 @@ def hash_of(image: Pixels, height: int, width: int) -> tuple[int, float]:
 
 
 def agreement(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> tuple[Floats, Floats]:
-    """Measure the similarity of pairs of images.
+    """Measure how similar the images of each pair are.
 
     Args:
         read: see :func:`hashes`.
         boxes: see :func:`hashes`.
-        ones: (n,): rows of images.
-        others: the other image of each pair.
+        ones: int64 (n,): row of the first image of each pair.
+        others: int64 (n,): row of the second image of each pair.
 
     Returns:
-        The correlation of each pair's grey values without fine detail, after an alignment by a shift and a stretch of a
-        few hundredths of a side; and the largest difference between the mean colours of a channel, 0 … 255; (n,).
+        Two float32 arrays (n,). First, the correlation of the grey values without fine detail, after alignment by a
+        shift and stretch of a few hundredths of the side. Second, the largest difference of the channel means, 0 … 255.
     """
     rows, places = np.unique(np.concatenate([ones, others]), return_inverse=True)
-    # Uses the lowest 16 frequencies; higher ones count less, as after a blur.
+    # Only the lowest 16 frequencies count, higher ones less, as after a blur.
     less = np.exp(-0.0042 * np.arange(_LOOKED_AT) ** 2).astype(np.float32)
     smoothing = (_cosines(_LOOKED_AT, _SMOOTH).T * less) @ _cosines(_LOOKED_AT, _SIDE) * np.sqrt(_SMOOTH / _SIDE)
     parts = [(smoothing @ grey @ smoothing.T, means) for _, grey, means in _greys(read, boxes, rows)]
@@ -95,7 +95,7 @@ def agreement(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> tuple
 
 
 def _aligned(first: Floats, second: Floats) -> Floats:
-    """Return the correlation of pairs after the best alignment, to first order: a regression on image and gradients.
+    """Return the correlation of pairs after the best first-order alignment: a regression on image and gradients.
 
     A shift or a stretch adds multiples of the gradients. (B. D. Lucas, T. Kanade, An Iterative Image Registration
     Technique with an Application to Stereo Vision, 1981.)
@@ -108,7 +108,7 @@ def _aligned(first: Floats, second: Floats) -> Floats:
     wanted = second[inside].reshape(len(first), 1, -1)
     wanted = wanted - wanted.mean(axis=2, keepdims=True)
     squares, total = known @ known.transpose(0, 2, 1), np.square(wanted).sum(axis=(1, 2))
-    least = 1e-6 * (1 + np.trace(squares, axis1=1, axis2=2))  # an image of stripes has a zero gradient
+    least = 1e-6 * (1 + np.trace(squares, axis1=1, axis2=2))  # regularization: stripes have a zero gradient
     steady = squares + least[:, np.newaxis, np.newaxis] * np.eye(len(columns))
     factors = np.linalg.solve(steady, known @ wanted.transpose(0, 2, 1))
     factors[:, 1:] = np.clip(factors[:, 1:], -_MOST_MOVED, _MOST_MOVED)
@@ -117,7 +117,7 @@ def _aligned(first: Floats, second: Floats) -> Floats:
 
 
 def _greys(read: Read, boxes: Boxes, rows: Numbers) -> Iterator[tuple[Numbers, Floats, Floats]]:
-    """Yield rows with their images' grey values, averaged over areas to 32 × 32, and the means of their channels."""
+    """Yield rows, grey values averaged over areas, (n, 32, 32), and channel means, (n, 3), a megabyte at a time."""
     step = max(1, _CHUNK_BYTES // (3 * int(boxes.max(initial=1)) ** 2))
     for first in range(0, len(rows), step):
         some = rows[first : first + step]
@@ -129,7 +129,7 @@ def _greys(read: Read, boxes: Boxes, rows: Numbers) -> Iterator[tuple[Numbers, F
 
 
 def _shown(image: Pixels, height: int, width: int) -> Any:
-    """Return the picture in the middle of an image."""
+    """Return the picture in the centre of an image, without its border."""
     top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
     return image[top : top + height, left : left + width]
 
@@ -141,7 +141,7 @@ def _grey(shown: Any) -> Any:
 
 @functools.cache
 def _cosines(count: int, size: int) -> Floats:
-    """Return the lowest frequencies of the cosine transform as a matrix, (count, size)."""
+    """Return the lowest ``count`` basis functions of the cosine transform, float32 (count, size)."""
     number, pixel = np.arange(count)[:, np.newaxis], np.arange(size)
     waves = np.cos(np.pi * number * (2 * pixel + 1) / (2 * size)) * np.where(number, np.sqrt(2), 1)
     return (waves / np.sqrt(size)).astype(np.float32)

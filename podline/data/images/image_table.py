@@ -1,4 +1,4 @@
-"""Stores the images of a source by column in a mapped file, and holds what is decided about them."""
+"""Store the images of a source by column in a memory-mapped file; hold the splits and reasons decided for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IMAGE_FACTS = np.dtype(
         *HASHED.descr,
     ]
 )
-"""The facts about a decoded image, in the order of :class:`podline.data.sources.decoding.Look`."""
+"""The facts about a decoded image; the fields are in the order of :class:`podline.data.sources.decoding.Look`."""
 _TYPES: dict[str, pa.DataType] = {
     **dict.fromkeys(("key", "label", "split", "group", "reason"), TEXT),
     "stray": pa.bool_(),
@@ -45,7 +45,7 @@ _TYPES: dict[str, pa.DataType] = {
 
 
 class SourceImage(NamedTuple):
-    """An image of a source: its name, label, split, and the row of its pixels."""
+    """Name, label and split of an image, and its row of pixels."""
 
     key: str
     label: str
@@ -54,13 +54,13 @@ class SourceImage(NamedTuple):
 
 
 def write_columns(path: Path, parts: Iterable[Mapping[str, Any]], about: Mapping[str, str] | None = None) -> None:
-    """Write images into a file in reading order.
+    """Write the image table to a file, in reading order.
 
     Args:
         path: path of the file.
-        parts: consecutive images: column → an Arrow array, or one value for all of them; by default empty or zero.
-            The rows of pixels, -1 without any, are an array; a reason's text after a colon is about this image alone.
-        about: metadata of the file.
+        parts: consecutive parts of the table: column → an Arrow array, or one value for all images. Missing columns are
+            empty or zero; ``row`` must be an array, -1 for no pixels. A ``reason`` has details after a colon.
+        about: metadata to store in the file.
 
     Raises:
         StoreError: the file cannot be written.
@@ -76,31 +76,31 @@ def _columns(part: Mapping[str, Any]) -> Iterator[pa.Array]:
 
 
 class Texts(NamedTuple):
-    """A column of texts.
+    """A dictionary-encoded column of texts.
 
     Attributes:
         values: the distinct texts.
-        codes: the place of each row's text among them, (n,); -1 for a missing one.
+        codes: index into ``values`` of each row's text, int32 (n,); -1 for a missing text.
     """
 
     values: list[str]
     codes: npt.NDArray[np.int32]
 
     def are(self, wanted: Collection[str]) -> Mask:
-        """Return which rows have one of some texts."""
+        """Return a mask, (n,), of the rows whose text is one of ``wanted``."""
         return np.array([*(value in wanted for value in self.values), False])[self.codes]
 
     def of(self, rows: Mask) -> set[str]:
-        """Return the distinct texts of some rows, without missing ones."""
+        """Return the distinct texts in the rows of a mask, without missing ones."""
         return {self.values[code] for code in np.unique(self.codes[rows]).tolist() if code >= 0}
 
     def at(self, row: int) -> str:
-        """Return the text of a row; empty for a missing one."""
+        """Return the text of a row; empty if it is missing."""
         code = self.codes[row]
         return self.values[code] if code >= 0 else ""
 
     def changed(self, texts: Mapping[int, str]) -> Self:
-        """Return the column with other texts in some rows."""
+        """Return a copy of the column with new texts in some rows."""
         values, codes = [*dict.fromkeys([*self.values, *texts.values()])], self.codes.copy()
         places = {value: place for place, value in enumerate(values)}
         codes[[*texts]] = [places[text] for text in texts.values()]
@@ -108,17 +108,17 @@ class Texts(NamedTuple):
 
 
 class ImageTable:
-    """The images in a file, with their splits.
+    """The images of a source, with the split or reason decided for each.
 
     Args:
-        path: path of a file from :func:`write_columns`.
+        path: path of a file written by :func:`write_columns`.
 
     Attributes:
         about: metadata of the file.
-        labels: the class of each image; reviews change it.
-        reasons: image → why it is left out; in reading order at the end.
-        left_out: whether each image is left out.
-        splits: the split of each image, uint8, as an index of :data:`podline.documents.manifest.SPLITS`.
+        labels: label of each image; reviews and normalization may replace it.
+        reasons: image number → why the image is left out.
+        left_out: mask of the images that are left out, (n,).
+        splits: split of each image, uint8 (n,), as an index into :data:`podline.documents.manifest.SPLITS`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,23 +131,23 @@ class ImageTable:
         return len(self._table)
 
     def leave_out(self, number: int, reason: Reason) -> None:
-        """Record why an image is left out."""
+        """Leave an image out, and record the reason."""
         self.left_out[number], self.reasons[number] = True, reason
 
     def kept(self, split: str | None = None) -> Mask:
-        """Return a mask of the images that are kept, in one split or in all."""
+        """Return a mask, (n,), of the images that are not left out, in one split or in all."""
         return ~self.left_out if split is None else ~self.left_out & self.of_split(split)
 
     def of_split(self, split: str) -> Mask:
-        """Return a mask of the images that were assigned to a split."""
+        """Return a mask, (n,), of the images assigned to a split, including those left out."""
         return self.splits == SPLITS.index(split)
 
     def split_of(self, number: int) -> str:
-        """Return the split that an image was assigned to."""
+        """Return the name of the split to which an image is assigned."""
         return SPLITS[self.splits[number]]
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Return a column of numbers or digests."""
+        """Return a column of numbers or digests, (n,)."""
         column = self._table[name]
         return stored_digests(column) if pa.types.is_fixed_size_binary(column.type) else column.to_numpy()
 
@@ -158,26 +158,26 @@ class ImageTable:
         return Texts(list(map(decoded, encoded.dictionary.to_pylist())), codes)
 
     def keys(self, numbers: Iterable[int]) -> list[str]:
-        """Return the names of some images."""
+        """Return the names of some images in the source."""
         return [self.text("key", number) for number in numbers]
 
     def text(self, name: str, number: int) -> str:
-        """Return the text of an image in a column."""
+        """Return the text of one image in a text column."""
         return decoded(self._table[name][number].as_py())
 
     def names(self, numbers: Numbers) -> Any:
-        """Return a table of some images' names and numbers of pixels; see :mod:`podline.data.versions.record_names`."""
+        """Return names and pixel counts of some images as a table for :mod:`podline.data.versions.record_names`."""
         pixels = self.column("width")[numbers].astype(np.int64) * self.column("height")[numbers]
         return pa.table({"name": self._table["key"].take(numbers), "pixels": pixels})
 
     def ordered(self, mask: Mask) -> Numbers:
-        """Return some images ordered by identity, equal ones in reading order."""
+        """Return the numbers of the images in a mask, ordered by identity; equal images stay in reading order."""
         numbers = np.flatnonzero(mask)
         return numbers[np.argsort(self.column("identity")[numbers], kind="stable")]
 
     @property
     def turned(self) -> int:
-        """The number of kept images that the EXIF orientation turned."""
+        """The number of kept images that were rotated by their EXIF orientation."""
         return int(np.count_nonzero(self.column("turned") & self.kept()))
 
     @property
@@ -186,5 +186,5 @@ class ImageTable:
         return int(np.median(np.maximum(self.column("width"), self.column("height"))[self.kept()]))
 
     def is_whole(self) -> Mask:
-        """Return a mask of the images that were decoded without a problem."""
+        """Return a mask, (n,), of the images that were decoded without a problem."""
         return self.texts("reason").are({""})

@@ -1,4 +1,4 @@
-"""The items that every layout yields: an image's name, its class and the location of its bytes."""
+"""The items that each layout yields: an image's name, its label and the location of its bytes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from podline.data.places import Place
 from podline.documents.manifest import TEST, VALIDATION
 
 TRAINING = ("train", "training")
-"""Names that sources use for the training split."""
+"""Names of the training split in sources, in lower case."""
 TESTED, DEV = ("test", "testing"), "dev"
 VALIDATED = ("val", "valid", "validation", DEV)
 HELD_OUT = (*TESTED, *VALIDATED)
-"""Names that sources use for test and validation splits; see :func:`held_out_splits`."""
+"""Names of test and validation splits in sources, in lower case; see :func:`held_out_splits`."""
 SPLIT_NAMES = frozenset((*TRAINING, *HELD_OUT))
 
 OF_PLACE = ("path", "start", "length", "member", "wide", "tall", "turns")
-"""The columns of :func:`write_items` with an item's place and size."""
+"""Columns of the file from :func:`write_items` with an item's location and annotated size."""
 NAMED = ("key", "label", "split", "group", "target")
-"""The columns that name an item and its target."""
+"""Columns of the file from :func:`write_items` with an item's name and target."""
 _TYPES = {
     **dict.fromkeys((*NAMED, "reason"), TEXT),
     **dict.fromkeys(OF_PLACE, pa.int64()),
@@ -35,19 +35,19 @@ _TYPES = {
 
 
 class Item(NamedTuple):
-    """An image, or another file among the images.
+    """An image of a source, or another file among the images.
 
     Attributes:
-        key: its path in the source, or archive and name.
-        data: the image file's content or place.
-        label: its class, or None.
-        split: the source's split name in lower case; empty without a split.
-        group: images of one group go to the same split; empty without a group.
-        reason: why it is left out whatever its content; empty if it is kept. Items without data are not decoded.
-        stray: whether the file was not listed as an image; then it counts as left out only if its content is an image.
-        target: the target besides the class, as text: people.
-        size: width and height in the annotations of a picture, see :func:`podline.data.pictures.picture_of`; and 1 to
-            turn it as EXIF says all the same, or 0.
+        key: path in the source, or archive and member name.
+        data: content or location of the image file.
+        label: label of the image, or None.
+        split: the source's split name in lower case; empty if the source has no split for it.
+        group: name of a group, whose images go to the same split; empty without a group.
+        reason: why the item is left out whatever its content; empty if it is kept. Items without data are not decoded.
+        stray: whether the file was not listed as an image. Then it counts as left out only if its content is an image.
+        target: further target besides the label, as text: people.
+        size: annotated width and height, see :func:`podline.data.pictures.picture_of`; third, 1 to rotate the image by
+            its EXIF orientation nevertheless, else 0.
     """
 
     key: str
@@ -62,7 +62,7 @@ class Item(NamedTuple):
 
 
 def write_items(path: Path, items: Iterable[Item]) -> None:
-    """Write items without content into a file; their data are places or empty.
+    """Write items to a file; their data must be locations or empty, not content.
 
     Raises:
         StoreError: the file cannot be written.
@@ -71,7 +71,7 @@ def write_items(path: Path, items: Iterable[Item]) -> None:
 
 
 def listed(path: Path, unread: Sequence[str]) -> Any:
-    """Return the table in a file from :func:`write_items`, without the items of some splits.
+    """Return the table in a file from :func:`write_items`, without the items of the splits in ``unread``.
 
     Raises:
         StoreError: the file cannot be read.
@@ -89,10 +89,10 @@ def _row(item: Item) -> tuple[Any, ...]:
 
 
 def held_out_splits(splits: frozenset[str]) -> dict[str, str]:
-    """Choose the source's splits for testing and validation: our name → the source's.
+    """Return which splits of a source are used for testing and validation: Podline's split name → the source's.
 
-    The first name that exists is chosen for each. Without a test split, the validation split is used for testing. A
-    source without training images has neither.
+    If several names exist for a role, the first in :data:`HELD_OUT` is used. Without a test split, the validation split
+    is used for testing. A source without a training split has neither.
     """
     if not splits & frozenset(TRAINING):
         return {}
@@ -101,13 +101,13 @@ def held_out_splits(splits: frozenset[str]) -> dict[str, str]:
 
 
 def unread_splits(splits: frozenset[str]) -> frozenset[str]:
-    """Return the source's held-out splits that are not read because another one was chosen."""
+    """Return the held-out splits of a source that are not read, because another one has the role."""
     found = held_out_splits(splits)
     return splits & frozenset(HELD_OUT) - {*found.values()} if found else frozenset()
 
 
 @lru_cache
 def split_in_name(name: str) -> str:
-    """Return the split in a file name like train-00000-of-00010.parquet, in lower case; else an empty string."""
+    """Return the split in a file name such as train-00000-of-00010.parquet, in lower case; empty if there is none."""
     words = re.split(r"[^a-z]+", name.lower())
     return next((word for word in reversed(words) if word in SPLIT_NAMES), "")

@@ -1,4 +1,4 @@
-"""The contract of a layout: a way to store images and their classes. docs/how-to/data-set.md adds a layout."""
+"""The interface of a layout, a way to store images and their classes. docs/how-to/data-set.md adds a layout."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from podline.data.sandbox.child import begin
 from podline.data.sandbox.limits import ParseLimits
 
 NOTES = "notes"
-"""The fact that holds :attr:`Layout.notes`."""
+"""The key in :attr:`Layout.facts` of :attr:`Layout.notes`."""
 _PLACEHOLDER = re.compile(r"|-[0-9]+(?:\.0*)?|\[\]|\?|nan|none|null|n/?a|unknown", re.IGNORECASE)
-_ENTRY_BYTES = 500  # that each file in the source adds to the limits
-_WAIT = 60.0  # seconds for a slow disk
+_ENTRY_BYTES = 500  # weight of each file of the source in the limits
+_WAIT = 60.0  # seconds to wait for a slow disk
 
-_entries = 0  # in the source that this sandbox process reads
+_entries = 0  # number of files in the source that this sandbox process reads
 
 
 @dataclass(frozen=True)
 class Layout(ABC):
-    """A source in one of the layouts.
+    """A source in a known layout.
 
     Attributes:
-        read: the files that it reads.
-        labels: split → the labels of its images, complete after all items; an empty label for none.
-        accepts: a description of such sources, for errors.
-        opens: endings of the names of files that it opens. A layout that opens no files is detected by names alone,
-            outside a sandbox; this applies only to Podline's own layouts.
+        read: the files that the layout reads.
+        labels: split → labels of its images, complete after all items; an empty label stands for none.
+        accepts: description of sources in this layout, for errors.
+        opens: file name extensions of the files that the layout opens. A layout that opens no file is
+            detected by names alone, outside a sandbox; this holds only for Podline's own layouts.
         exclusive: whether the files of a matching source belong to no other layout.
-        unread: the reason for leaving out an image that the layout does not read.
+        unread: the reason for leaving out an image file that the layout does not read.
     """
 
     read: Sequence[ListedFile]
@@ -55,20 +55,20 @@ class Layout(ABC):
     @classmethod
     @abstractmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return the source that the files form, or None if they have another layout.
+        """Return the layout of the files, or None if they have another one.
 
         Raises:
-            SourceError: the files nearly fit; the message names the problem.
+            SourceError: the files nearly match; the message names the problem.
         """
 
     @property
     @abstractmethod
     def words(self) -> str:
-        """Describe the source for the log."""
+        """Describe the source in one line for the log."""
 
     @abstractmethod
     def items(self) -> Iterator[Item]:
-        """Yield the images and other files, always in the same order.
+        """Yield the images, and other files among them, always in the same order.
 
         Raises:
             SourceError: the source cannot be read.
@@ -76,12 +76,12 @@ class Layout(ABC):
 
     @property
     def splits(self) -> frozenset[str]:
-        """Return the source's split names in lower case; by default those of its items, known after all of them."""
+        """Return the source's split names in lower case; by default those of its items, complete after all items."""
         return frozenset(self.labels) - {""}
 
     @property
     def unlabelled(self) -> frozenset[str]:
-        """Return the held-out splits whose images have no label, or all -1, say, which no training image has."""
+        """Return the held-out splits in which no image has a label, or only a placeholder (-1) unknown in training."""
         trained = {label for split in TRAINING for label in self.labels.get(split, ()) if label}
         return frozenset(
             split
@@ -91,17 +91,17 @@ class Layout(ABC):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return lines about conventions and doubts; by default none."""
+        """Return log lines about assumptions and doubts; by default none."""
         return ()
 
     @property
     def facts(self) -> JsonObject:
-        """Return further facts about the source, which are complete after all items; by default its notes."""
+        """Return further facts about the source, complete after all items; by default the notes."""
         unlabelled = (f"the split {name} has no labels, so it is not read" for name in sorted(self.unlabelled))
         return {NOTES: [*self.notes, *unlabelled]}
 
     def reads(self, file: ListedFile, /) -> bool:
-        """Return whether a file in or around the source is read; by default, whether ``read`` contains it."""
+        """Return whether the layout reads a file in or around the source; by default, whether ``read`` has its path."""
         return file.path in self._paths
 
     @cached_property
@@ -110,12 +110,12 @@ class Layout(ABC):
 
 
 def is_placeholder(label: str) -> bool:
-    """Return whether a label may mean that there is none."""
+    """Return whether a label looks like a placeholder for a missing label, such as -1 or unknown."""
     return _PLACEHOLDER.fullmatch(label) is not None
 
 
 def outside(file: ListedFile, reason: str) -> Item:
-    """Return an item for a file that is left out: a system file, an unreadable file, or for another reason."""
+    """Return an item for a file that is left out, because it is a system file or unreadable, or else for ``reason``."""
     if file.hidden:
         return Item(file.name, b"", reason="is hidden, or the system's own", stray=True)
     if file.bytes < 0:
@@ -127,13 +127,13 @@ def outside(file: ListedFile, reason: str) -> Item:
 
 
 def limits_of_file(size: int, entries: int) -> ParseLimits:
-    """Return the limits for reading ``size`` bytes in a source of ``entries`` files."""
+    """Return the limits for parsing ``size`` bytes of a source with ``entries`` files."""
     weight = size + _ENTRY_BYTES * entries
     return ParseLimits(40_000_000 + 16 * weight, 0.4 + weight / 4e6, _WAIT)  # a table row becomes a dozen objects
 
 
 def begin_source(source: str, entries: int) -> None:
-    """Set the limits for the work on a source's list of files; see :func:`podline.data.sandbox.child.begin`."""
+    """Set the limits for listing a source of ``entries`` files; see :func:`podline.data.sandbox.child.begin`."""
     global _entries  # noqa: PLW0603 (one child, one source)
     _entries = entries
     begin(limits_of_file(0, entries), source)
@@ -141,12 +141,12 @@ def begin_source(source: str, entries: int) -> None:
 
 @contextmanager
 def opened(file: ListedFile, kind: str, remedy: str = "restore the file") -> Iterator[None]:
-    """Read a file within limits; turn every exception of the body into an error about the file.
+    """Set the limits for reading a file in the body; turn each exception of the body into an error about the file.
 
     Args:
         file: the file that the body reads.
-        kind: the expected format, for errors: ``Parquet``.
-        remedy: what to do about an unreadable file.
+        kind: the expected format, for errors, such as ``Parquet``.
+        remedy: what to do about an unreadable file, for errors.
 
     Raises:
         SourceError: the file cannot be read, or is a Git LFS pointer.

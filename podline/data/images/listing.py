@@ -1,4 +1,4 @@
-"""Lists the files and the empty folders of a source."""
+"""List the files and the empty folders of a source."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from podline.data.rawfiles import reading
 from podline.store import digests
 from podline.store.contract import SCRATCH
 
-_ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # files beside an archive are ignored
-# What only a data set of a store has; a folder with scratch space alone may hold images that were drawn.
+_ARCHIVES = (".tar", ".tgz", ".gz", ".zip")  # given as the source, files next to it are ignored
+# Names that only Podline's data sets have; a folder with only scratch space may contain generated images.
 _OF_DATA = frozenset({"manifest.json", "features.json", "stages/"})
 _OF_STORE = frozenset({"datasets/", "runs/", "versions/", "first-images/"})
-_MOST_VISITS, _DEEPEST = 100, 100  # visits of a folder through links; depth of folders
+_MOST_VISITS, _DEEPEST = 100, 100  # largest number of paths to one folder through links, and of nested folders
 
 
 class ListedFile(NamedTuple):
-    """A file, or a folder without files.
+    """A file of a source, or a folder without files.
 
     Attributes:
-        name: its path in the listed folder.
-        path: its path on this machine.
-        bytes: its size; -1 if it cannot be read as a file.
+        name: path relative to the listed folder.
+        path: path on this machine.
+        bytes: size in bytes; -1 if it is a folder or cannot be read as a file.
         changed: time of the last change of content, name or permissions, in nanoseconds.
     """
 
@@ -50,26 +50,26 @@ class ListedFile(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Return the path of its folder in the listed one; an empty folder returns its own path."""
+        """Return the path of the file's folder relative to the listed folder; for an empty folder, its own path."""
         return self.name if self.bytes < 0 and Path(self.path).is_dir() else self.name.rpartition("/")[0]
 
     @property
     def hidden(self) -> bool:
-        """Return whether the file, or a folder above it, is hidden or belongs to the system."""
+        """Return whether the file, or a folder in its path, is hidden or a system file."""
         return is_hidden(self.name)
 
     def ends(self, *endings: str) -> bool:
-        """Return whether the name has one of these endings, in any case of letters."""
+        """Return whether the name has one of these extensions, in lower case, ignoring the case of the name."""
         return self.name.lower().endswith(endings)
 
     @property
     def is_image(self) -> bool:
-        """Return whether the name ends like that of an image."""
+        """Return whether the name has the extension of an image file."""
         return self.name[self.name.rfind(".") :].lower() in IMAGE_ENDINGS
 
     @property
     def state(self) -> list[object]:
-        """The values that change with the content."""
+        """The values that change when the file's content changes."""
         return [self.name, self.bytes, self.changed]
 
 
@@ -79,7 +79,7 @@ _NOT_OURS = re.compile(
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a part of a path is hidden or belongs to the system, in a folder or in an archive."""
+    """Return whether a component of a path, on disk or in an archive, is hidden or a system file."""
     return _NOT_OURS.search(name) is not None
 
 
@@ -87,11 +87,11 @@ _TYPES = {"name": TEXT, "bytes": pa.int64(), "changed": pa.int64()}
 
 
 class Listing(Sequence[ListedFile]):
-    """The files below a folder, listed in a file; a listing can be pickled.
+    """The files below a folder, stored in a file, so that a listing takes little memory and can be pickled.
 
     Args:
         folder: the listed folder.
-        path: path of the file with the list.
+        path: path of the file with the listing.
     """
 
     def __init__(self, folder: str, path: Path) -> None:
@@ -101,13 +101,13 @@ class Listing(Sequence[ListedFile]):
         yield from self._files(self._table)
 
     def ending(self, *endings: str) -> Iterator[ListedFile]:
-        """Yield the files whose names have one of these endings, in any case of letters."""
+        """Yield the files with one of these extensions, ignoring case."""
         found = [compute.ends_with(self._table["name"], encoded(ending), ignore_case=True) for ending in endings]
         yield from self._files(self._table.filter(functools.reduce(compute.or_, found)) if found else self._table[:0])
 
     @property
     def state(self) -> str:
-        """Return a digest of the files' names, sizes and times."""
+        """Return a digest of the names, sizes and times of all files."""
         return digests.of_file(self._path)
 
     def __len__(self) -> int:
@@ -127,7 +127,7 @@ class Listing(Sequence[ListedFile]):
         return self._folder, self._path
 
     def relative(self, path: str) -> str:
-        """Return a path relative to the folder, if it is an absolute one in it, or the path itself."""
+        """Return an absolute path in the listed folder as a relative path; return other paths unchanged."""
         top = f"{os.path.abspath(self._folder)}/"  # noqa: PTH100 (links stay as they are)
         return path.removeprefix(top)
 
@@ -148,11 +148,11 @@ class Listing(Sequence[ListedFile]):
 
 
 class Names:
-    """Finds files by a part of their names; the index takes 16 bytes per file.
+    """Finds files by a key derived from their names; the index takes 16 bytes per file.
 
     Args:
         files: the files of a source.
-        name: returns the part of a file's name; None leaves the file out of the index.
+        name: returns the key of a file; None leaves the file out of the index.
     """
 
     def __init__(self, files: Sequence[ListedFile], name: Callable[[ListedFile], str | None]) -> None:
@@ -162,7 +162,7 @@ class Names:
         self._hashes = hashes[self._order].data
 
     def find(self, name: str) -> list[tuple[int, ListedFile]]:
-        """Return the files with this part, and their numbers."""
+        """Return the index and the file for each file with this key."""
         wanted = hash(name)
         first = at = bisect_left(self._hashes, wanted)
         while at < len(self._hashes) and self._hashes[at] == wanted:
@@ -173,12 +173,12 @@ class Names:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a source.
+    """The files of a source, and the files around it.
 
     Attributes:
-        place: the source, a folder or a file.
+        place: path of the source, a folder or a file.
         asked: the files in the source itself.
-        around: all files that may be referenced, for example the images beside a table.
+        around: all files to which the source may refer, such as the images next to a table.
     """
 
     place: str
@@ -187,32 +187,32 @@ class Files:
 
     @property
     def readable(self) -> Iterator[ListedFile]:
-        """Yield the readable files of the source that are not hidden."""
+        """Yield the files of the source that are readable and not hidden."""
         return (file for file in self.asked if file.bytes >= 0 and not file.hidden)
 
     @property
     def beside(self) -> Iterator[ListedFile]:
-        """Yield the files around the source that may be referenced but are not in it."""
+        """Yield the files to which the source may refer but that are not in the source."""
         around = () if self.around is self.asked else self.around
         return (file for file in around if file.path != self.place and not file.path.startswith(f"{self.place}/"))
 
     @property
     def state(self) -> str:
-        """Return a digest that changes with the content of any file."""
+        """Return a digest that changes when the content of any file changes."""
         return digests.of_json([self.asked.state, self.around.state])
 
     def ending(self, *endings: str) -> list[ListedFile]:
-        """Return the readable files whose names have one of these endings."""
+        """Return the readable, not hidden files with one of these extensions."""
         return [file for file in self.asked.ending(*endings) if file.bytes >= 0 and not file.hidden]
 
 
 def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
-    """Return the files of a source without opening any.
+    """List the files of a source without opening any.
 
     Args:
         place: a folder or a file.
         settings: settings that may name a folder of images.
-        folder: an existing folder, for the list of files.
+        folder: an existing folder, in which the listing is stored.
 
     Raises:
         SourceError: the source does not exist, or is a store of Podline.
@@ -221,7 +221,7 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
     if not place.exists():
         raise SourceError(f"{place} does not exist; give an existing folder or file")
     if place.is_dir() and _is_store(f"{path.name}/" for path in place.iterdir()):
-        raise SourceError(f"{place} is a store of Podline; give another folder as --source, or as --root")
+        raise SourceError(f"{place} is a store of Podline; give another folder as the source, or another --root")
     above, around = place.parent if place.is_file() else place, folder / "around.arrow"
     asked = write_listing(above, [one(place)] if place.is_file() else listing(place), folder / "asked.arrow")
     for name in settings.folders:
@@ -234,7 +234,7 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
 
 
 def write_listing(folder: Path, files: Iterable[ListedFile], path: Path) -> Listing:
-    """Write the files below a folder into a file.
+    """Store a listing of the files below a folder in a file.
 
     Raises:
         StoreError: the file cannot be written.
@@ -244,7 +244,7 @@ def write_listing(folder: Path, files: Iterable[ListedFile], path: Path) -> List
 
 
 def listing(folder: Path) -> Iterator[ListedFile]:
-    """Yield everything below a folder, by name, except what Podline wrote; follow links, except links to a parent.
+    """Yield all files and empty folders below a folder, by name; follow links, but skip data of Podline stores.
 
     Raises:
         SourceError: the folder cannot be read.
@@ -253,7 +253,7 @@ def listing(folder: Path) -> Iterator[ListedFile]:
 
 
 def one(path: Path) -> ListedFile:
-    """Return a single file.
+    """Return the entry of a single file.
 
     Raises:
         SourceError: the file cannot be read.
@@ -274,7 +274,7 @@ def _below(
     except SourceError as error:
         if not above or not isinstance(error.__cause__, PermissionError):
             raise
-        yield ListedFile(prefix.rstrip("/"), folder, -1, 0)  # as lost+found at the top of a disk
+        yield ListedFile(prefix.rstrip("/"), folder, -1, 0)  # such as lost+found at the top of a disk
         return
     if above and (_is_store(names) or {*names} >= _OF_DATA):
         return
@@ -298,7 +298,7 @@ def _below(
 
 
 def _is_store(names: Iterable[str]) -> bool:
-    """Return whether a folder with these folders is a store of Podline."""
+    """Return whether a folder with these entries is a store of Podline."""
     found = {*names}
     return f"{SCRATCH}/" in found and bool(found & _OF_STORE)
 

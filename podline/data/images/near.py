@@ -1,7 +1,7 @@
-"""Finds near-duplicates: images of two splits that show the same, but compressed, resized, cropped or brightened.
+"""Find near-duplicates: images of two splits that show the same, apart from compression, size, crop or brightness.
 
-Pairs with close hashes, which tables find, must also agree in their pixels. Near-duplicates are reported, and refused
-above a share.
+Candidates are pairs with similar hashes, found by hash tables; their pixels must also agree. Near-duplicates are
+reported, and refused above a share.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ Rows = npt.NDArray[np.integer]
 Hashes = npt.NDArray[np.uint64]
 _NONE = np.zeros(0, np.int64)
 
-# Limits for a pair: differing bits of 63 in the hashes, least correlation, and largest difference of mean colours.
+# Limits for a pair: differing bits of 63 in the hashes, least correlation, largest difference of mean colours.
 # docs/how-to/images.md shows the pairs that these limits find.
 DISTANCE, CORRELATION, COLOUR = 11, 0.993, 32.0
-# Images with less contrast, like sky or night, have noise as hashes.
+# Hashes of images with less contrast, such as sky or night, are noise.
 CONTRAST = 4.0
 
 _PAIRS_AT_ONCE = 500  # pairs whose pixels are compared at once
-_MOST_COMPARED = 8  # compared pairs per test image
-# Number of hashes that are compared at a time: their differences fit into the processor's cache.
+_MOST_COMPARED = 8  # largest number of compared pairs per test image
+# Number of hashes compared at a time, so that their differences fit into the processor's cache.
 _TEST_BLOCK, _TRAIN_BLOCK, _BAND_BLOCK = 32, 4096, 128
 _BANDS = 4
-_FEW_PAIRS = 20_000_000  # that are all compared sooner than tables are made
-_MOST_CANDIDATES = 8  # a candidate takes this many times as long as a comparison in a block
+_FEW_PAIRS = 20_000_000  # up to this number, comparing all pairs is faster than making tables
+_MOST_CANDIDATES = 8  # a candidate from a table takes as long as this many comparisons in a block
 _distance = attrgetter("distance")
-_LET_PASS = 2  # test images: so few prove nothing, even in a small split
-_DRAWN = "`podline data check SOURCE --near-duplicates FILE` draws them"
+_LET_PASS = 2  # test images with a near-duplicate that are always allowed, even in a small split
+_DRAWN = "`podline data check SOURCE --near-duplicates FILE` shows them"
 
 
 class NearPair(NamedTuple):
@@ -65,12 +65,12 @@ class NearPair(NamedTuple):
 
 
 class Near(NamedTuple):
-    """Pairs of images that show nearly the same picture.
+    """Pairs of near-duplicates, as int64 arrays (n,).
 
     Attributes:
-        test: int64, (n,): numbers or rows of test images, ascending.
-        train: int64, (n,): those of the similar training images.
-        distance: int64, (n,): number of bits in which the hashes differ.
+        test: numbers or rows of test images, ascending.
+        train: numbers or rows of the similar training images.
+        distance: number of bits in which the hashes differ.
     """
 
     test: Numbers
@@ -78,7 +78,7 @@ class Near(NamedTuple):
     distance: Numbers
 
     def at(self, places: Numbers) -> Self:
-        """Return the pairs at some places."""
+        """Return the pairs at some indices."""
         return self._make(column[places] for column in self)
 
 
@@ -86,7 +86,7 @@ _NOTHING = Near(_NONE, _NONE, _NONE)
 
 
 def boxes_of(images: ImageTable, settings: PictureSettings, count: int) -> Boxes:
-    """Return height and width of the picture in each of ``count`` rows, (count, 2); see :func:`shown_box`."""
+    """Return height and width of the picture in each of ``count`` rows, int16 (count, 2); see :func:`shown_box`."""
     boxes, rows = np.zeros((count, 2), np.int16), images.column("row")
     sizes = np.stack([images.column("height"), images.column("width")], axis=1)[rows >= 0]
     different, which = np.unique(sizes, axis=0, return_inverse=True)
@@ -96,12 +96,12 @@ def boxes_of(images: ImageTable, settings: PictureSettings, count: int) -> Boxes
 
 
 def near_pairs(images: ImageTable, read: Read, settings: PictureSettings, count: int) -> tuple[NearPair, ...]:
-    """Return the pair of each held-out image with its nearest image in another split, if near; nearest pairs first.
+    """Return each held-out image that has a near-duplicate in another split, with the nearest one; by distance.
 
     Args:
         images: all images.
         read: returns the pixels of some rows.
-        settings: the form of the images.
+        settings: the conversion settings.
         count: number of rows.
     """
     boxes, hashed, pairs = boxes_of(images, settings, count), np.zeros(count, HASHED), list[tuple[int, int, int]]()
@@ -125,14 +125,14 @@ def near_pairs(images: ImageTable, read: Read, settings: PictureSettings, count:
 
 
 def nearest(read: Read, boxes: Boxes, hashed: Hashed, test: Rows, train: Rows) -> Near:
-    """Return the nearest image of a split for each image of another one that shows nearly the same, if there is one.
+    """Return, for each test image with a near-duplicate among the training images, the pair with the nearest one.
 
     Args:
         read: see :func:`podline.data.images.hashing.hashes`.
         boxes: see :func:`podline.data.images.hashing.hashes`.
-        hashed: the hashes by row; see :func:`podline.data.images.hashing.hashes`.
-        test: (m,): rows of test images.
-        train: (n,): rows of training images.
+        hashed: the hash of each row; see :func:`podline.data.images.hashing.hashes`.
+        test: rows of test images, (m,).
+        train: rows of training images, (n,).
     """
     test, train = (np.unique(rows[hashed["contrast"][rows] >= CONTRAST]).astype(np.int64) for rows in (test, train))
     found = close(hashed["hash"][test], hashed["hash"][train])
@@ -150,13 +150,13 @@ def _agree(read: Read, boxes: Boxes, ones: Rows, others: Rows) -> npt.NDArray[np
 
 
 def close(test: Hashes, train: Hashes, distance: int = DISTANCE) -> Near:
-    """Return pairs of hashes, (m,) and (n,), that differ in few bits.
+    """Return pairs of test and training hashes, uint64 (m,) and (n,), that differ in at most ``distance`` bits.
 
-    A test hash is paired with at most its 8 nearest training hashes, nearest first, and the first of equally near ones.
+    A test hash is paired with at most its 8 nearest training hashes, nearest first, then by index.
 
-    Hashes that differ in d bits differ in at most d / 4 bits of one of four bands, so tables of the bands yield all
-    pairs (M. Norouzi, A. Punjani, D. J. Fleet, Fast Search in Hamming Space with Multi-Index Hashing, 2012). A test
-    hash with too many candidates, as among the frames of a film, is compared with all training hashes instead.
+    Hashes that differ in d bits differ in at most d / 4 bits of one of four bands, so lookup tables of the bands yield
+    all pairs (M. Norouzi, A. Punjani, D. J. Fleet, Fast Search in Hamming Space with Multi-Index Hashing, 2012). A test
+    hash with too many candidates, such as a frame of a film, is compared with all training hashes instead.
     """
     pairs, left = [_NOTHING], np.arange(len(test))
     if len(test) * len(train) > _FEW_PAIRS:
@@ -170,20 +170,20 @@ def close(test: Hashes, train: Hashes, distance: int = DISTANCE) -> Near:
 
 
 def _in_blocks(find: Callable[[Numbers], T], tests: Numbers, size: int) -> Iterator[T]:
-    """Yield the outcome for each block of test hashes, and report the progress."""
+    """Yield ``find``'s result for each block of test hashes, computed in parallel; report the progress."""
     blocks = [tests[first : first + size] for first in range(0, len(tests), size)] or [tests]
     found = in_order(find, blocks, usable_cores())
     return counted(found, len(blocks), "parts compared for near-duplicates")
 
 
 class _Band(NamedTuple):
-    """The training hashes by their bits in a band.
+    """A lookup table of the training hashes by their bits in one band.
 
     Attributes:
-        low: number of the band's first bit.
-        starts: first place of each value of the bits in the order, (values + 1,).
-        order: numbers of the training hashes, ordered by these bits.
-        hashes: the hashes in this order.
+        low: index of the band's first bit.
+        starts: index in ``order`` at which each value of the band's bits starts, (values + 1,).
+        order: indices of the training hashes, ordered by the band's bits, (n,).
+        hashes: the training hashes in this order, (n,).
     """
 
     low: np.uint64
@@ -192,7 +192,7 @@ class _Band(NamedTuple):
     hashes: Hashes
 
     def values(self, hashes: Hashes) -> Numbers:
-        """Return the bits of hashes in the band."""
+        """Return the value of the band's bits in each hash, int64."""
         return (hashes >> self.low).astype(np.int64) & (len(self.starts) - 2)
 
 
@@ -205,7 +205,7 @@ def _band_of(train: Hashes, number: int) -> _Band:
 
 
 def _of_band(band: _Band, test: Hashes, distance: int, most: int, tests: Numbers) -> tuple[Near, Numbers]:
-    """Return the pairs whose hashes are alike in a band, and the tests with too many candidates, which have none."""
+    """Return the pairs with similar bits in a band; also the tests with too many candidates, which get no pairs."""
     masks = _masks(len(band.starts) - 1, distance // _BANDS)
     values = band.values(test[tests])[:, np.newaxis] ^ masks
     starts, counts = band.starts[values], band.starts[values + 1] - band.starts[values]
@@ -222,7 +222,7 @@ def _of_band(band: _Band, test: Hashes, distance: int, most: int, tests: Numbers
 
 @functools.cache
 def _masks(values: int, most: int) -> Numbers:
-    """Return the numbers below ``values``, a power of two, with at most some ones in binary."""
+    """Return the integers below ``values``, a power of two, with at most ``most`` one-bits."""
     every = np.arange(values)
     return every[np.bitwise_count(every) <= most]
 
@@ -232,7 +232,7 @@ def _joined(parts: Iterable[Near]) -> Near:
 
 
 def _nearest(pairs: Near) -> Near:
-    """Return the nearest pairs of each test, each once, ordered by test, distance and training hash."""
+    """Return each test's nearest distinct pairs, at most 8, ordered by test, distance and training index."""
     order = np.lexsort((pairs.train, pairs.distance, pairs.test))
     test, train, _ = pairs.at(order)
     new = np.ones(len(order), np.bool_)
@@ -242,7 +242,7 @@ def _nearest(pairs: Near) -> Near:
 
 
 def _of_all(test: Hashes, train: Hashes, distance: int, tests: Numbers) -> Near:
-    """Return the pairs of some test hashes by comparing each with all training hashes."""
+    """Return the pairs of the hashes ``tests``, by comparing each with all training hashes."""
     some = test[tests, np.newaxis]
     limits, pairs = np.full(len(some), distance), [(_NONE, _NONE)] * len(some)
     for start in range(0, len(train), _TRAIN_BLOCK):
@@ -252,14 +252,14 @@ def _of_all(test: Hashes, train: Hashes, distance: int, tests: Numbers) -> Near:
             numbers, far = map(np.concatenate, zip(pairs[row], (start + others, bits[row, others]), strict=True))
             nearest = np.argsort(far, kind="stable")[:_MOST_COMPARED]
             pairs[row] = numbers[nearest], far[nearest]
-            if len(nearest) == _MOST_COMPARED:  # among equal distances the first win
+            if len(nearest) == _MOST_COMPARED:  # of equally distant hashes, the first are kept
                 limits[row] = far[nearest[-1]] - 1
     which = np.repeat(tests, [len(numbers) for numbers, _ in pairs])
     return _joined([_NOTHING, *(Near(which[:0], numbers, far) for numbers, far in pairs)])._replace(test=which)
 
 
 def near_counts(pairs: Sequence[NearPair]) -> dict[str, int]:
-    """Return the number of images of a split that nearly repeat one of another split, by description."""
+    """Return description → number of images in a split with a near-duplicate in another split."""
     return {
         f"{split} {NEARLY_REPEAT} a {split_in_words(other)} image": len(some)
         for (split, other), some in _by_splits(pairs)
@@ -267,15 +267,15 @@ def near_counts(pairs: Sequence[NearPair]) -> dict[str, int]:
 
 
 def near_lines(pairs: Sequence[NearPair], sizes: Mapping[str, int]) -> list[str]:
-    """Return one line per pair of splits with the number of near-duplicates."""
+    """Return a line for each pair of splits with the number of near-duplicates."""
     return [f"{_counted(some, sizes)} ({_first(some)}); they are converted; {_DRAWN}" for _, some in _by_splits(pairs)]
 
 
 def refuse_near(pairs: Sequence[NearPair], sizes: Mapping[str, int], allowed: float) -> None:
-    """Check that few images of each split have a near-duplicate; two are always allowed.
+    """Raise an error if too many images of a split have a near-duplicate; two are always allowed.
 
     Raises:
-        SourceError: more than the share ``allowed``, 0 … 1, have one.
+        SourceError: more than the share ``allowed``, 0 … 1, of a split have a near-duplicate.
     """
     for (split, _), some in _by_splits(pairs):
         if len(some) > max(allowed * sizes[split], _LET_PASS):
@@ -288,7 +288,7 @@ def refuse_near(pairs: Sequence[NearPair], sizes: Mapping[str, int], allowed: fl
 
 
 def _by_splits(pairs: Sequence[NearPair]) -> Iterator[tuple[tuple[str, str], list[NearPair]]]:
-    """Yield each pair of splits with its near-duplicates."""
+    """Yield each pair of splits that has near-duplicates, with these."""
     for other, split in APART:
         if some := [pair for pair in pairs if (pair.image.split, pair.repeated.split) == (split, other)]:
             yield (split, other), some

@@ -1,7 +1,7 @@
-"""Opens a user's images as a source; docs/how-to/images.md describes layouts and exclusions.
+"""Open a user's images as a source; docs/how-to/images.md describes layouts and exclusions.
 
-Every image is decoded once into the cache folder, in reading order. Records are ordered by the identity of the
-images, so that the same images give the same records in any layout.
+Each image is decoded once into the cache folder, in reading order. Records are ordered by image identity, so that the
+same images give the same records in any layout.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from podline.settings import machine
 from podline.store import digests
 from podline.store.folder import FolderStore
 
-_FILES_OF = (TEST, TRAIN, VALIDATION)  # the order of splits in the list of all images
-_FORM = "rows of pixels and facts"  # version of the files in the cache folder
+_FILES_OF = (TEST, TRAIN, VALIDATION)  # order of the splits in the fingerprint's list of images
+_FORM = "rows of pixels and facts"  # format version of the files in the cache folder
 _NAMED = 3
 _ALL_DARK = (
-    "all images of the {split} split have 16 bits and values below 4,096, so they are nearly black; say which value is "
-    "white, 4095 for 12 bits: --set conversion.white=4095"
+    "all images of the {split} split have 16 bits and values below 4,096, so they would be nearly black; give the "
+    "value of white, such as 4095 for 12 bits: --set conversion.white=4095"
 )
-_CLEAR = "{images} transparent everywhere, and white in the records: give images without transparency"
-_MORE_IMAGES = "give more images, or another share of them to test on (conversion.test_share)"
+_CLEAR = "{images} transparent everywhere, so white in the records; give images without transparency"
+_MORE_IMAGES = "give more images, or another share of test images (conversion.test_share)"
 
 
 def open_images(
@@ -62,10 +62,10 @@ def open_images(
     Args:
         dataset: the data set.
         source: a folder or a file.
-        settings: the places of images and classes, and the form of the images.
+        settings: where images and classes are found, and the form of the records.
         work: the cache folder.
-        wanted: returns whether a file of a bucket is needed, by its name.
-        inspect: leaves out images with invalid targets, before splits are decided.
+        wanted: returns whether a file of a bucket is needed, given its name.
+        inspect: leaves out images with invalid targets; called before splits are decided.
 
     Raises:
         SettingsError: the settings belong to another kind of task than the data set.
@@ -74,8 +74,8 @@ def open_images(
     """
     if settings.targets and settings.kind != dataset.kind:
         raise SettingsError(
-            f"data set {dataset.name}: its settings are of the kind {settings.kind}, expected {dataset.kind}; set kind "
-            f"in {dataset.settings}"
+            f"data set {dataset.name}: its settings are for the kind {settings.kind}, expected {dataset.kind}; set "
+            f"kind in {dataset.settings}"
         )
     with on_this_machine(source, work, wanted) as place:
         return _opened(dataset, place, source if is_remote(source) else "", settings, work, inspect)
@@ -91,12 +91,12 @@ def _opened(
 ) -> Source:
     source, targets = str(place), settings.targets
     becoming = [settings.model_dump(mode="json", exclude={*settings.after_decoding}), settings.near_share < 1]
-    limits = [machine.load().parse_limits, machine.load().parse_pixels]  # higher limits may decode more images
+    limits = [machine.load().parse_limits, machine.load().parse_pixels]  # with higher limits, more images may decode
     depends = [_FORM, dataset.base, dataset.version, becoming, pixels_digest(), limits, settings.code]
     with FolderStore(work).workspace("list") as folder:
         files, form = source_files(place, settings, folder), digests.of_json([*depends, uri or source])
         read = partial(parsed, source, files, settings, folder)
-        state = digests.of_json(source if uri else files.state)  # links to a bucket's objects have a state's name
+        state = digests.of_json(source if uri else files.state)  # links to objects have names that include the state
         images, pixels = decode_images(read, settings, form, state, work, folder)
     if isinstance(settings, ImagesSettings):
         images.labels = with_whole_numbers(images.labels, settings)
@@ -134,7 +134,7 @@ def _opened(
 
 
 def _warnings(images: ImageTable, splits: Sequence[str]) -> Iterator[str]:
-    """Yield lines on images that are probably not meant."""
+    """Yield warnings about images that are probably not what the user intended."""
     marks = images.column("marks")
     for split in splits:
         if (marks[images.kept(split)] & DARK).all():
@@ -144,7 +144,7 @@ def _warnings(images: ImageTable, splits: Sequence[str]) -> Iterator[str]:
 
 
 def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
-    """Return a line on the classes whose images are all held out, and how many these are; nothing without any."""
+    """Return a line on classes whose images are all held out, with the number of images; empty if there are none."""
     if not classes:
         return []
     named = ", ".join(f"{shortened(name)} ({plural(count, 'image')})" for name, count in [*classes.items()][:_NAMED])
@@ -152,11 +152,11 @@ def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
     place = "test or validation split" if VALIDATION in held_out_splits(given) else "test split"
     remedy = "put some of them into the training split" if held_out_splits(given) else _MORE_IMAGES
     which = "class" if len(classes) == 1 else "classes"
-    return [f"all images of the {which} {named}{more} are in the {place}, so no model can learn it: {remedy}"]
+    return [f"all images of the {which} {named}{more} are in the {place}, so it cannot be trained: {remedy}"]
 
 
 def _content_of(images: ImageTable) -> SourceFile:
-    """Describe all decoded images with a class, and their splits, as one file that is the same in any layout."""
+    """Return an entry for all decoded images with labels and splits as if they were one file, equal for any layout."""
     classes, order = images.labels.values, np.array([_FILES_OF.index(split) for split in SPLITS])
     ranks = np.argsort(np.argsort(np.array(classes, object)))
     identities, sizes, codes = images.column("identity"), images.column("bytes"), images.labels.codes
@@ -191,11 +191,11 @@ def _words(
 
 
 def _smaller(settings: PictureSettings, images: ImageTable) -> list[str]:
-    """Return advice to use a smaller side if most pixels would be enlarged."""
+    """Return advice to set a smaller side if most images would be enlarged; else nothing."""
     typical = images.usual_side
     fitting = max(8, -8 * (-typical // 8))
     if 3 * fitting > 2 * settings.side:
         return []
     times = (settings.side / fitting) ** 2
     advice = f"--set conversion.side={fitting} trains about {times:.2g} times as fast"
-    return [f"half of the images are {typical} pixels or smaller, vs side {settings.side}: {advice}"]
+    return [f"half of the images are {typical} pixels or smaller, but the side is {settings.side}: {advice}"]

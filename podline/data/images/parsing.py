@@ -1,6 +1,6 @@
-"""Detects the layout of a source and lists its images, in a sandbox that writes the list into files.
+"""Detect the layout of a source and list its images, in a sandbox that writes the list to files.
 
-One child process reads all files. Its limits are proportional to the bytes of the current file and to the number of
+One child process reads all files. Its limits are proportional to the size of the current file and to the number of
 files in the source.
 """
 
@@ -30,18 +30,18 @@ from podline.recipes.parts import LAYOUTS
 from podline.store.contract import explained
 
 LISTED = "listed.arrow"
-"""The name of the file with a source's items; see :func:`podline.data.images.items.write_items`."""
+"""The name of the file with the items of a source; see :func:`podline.data.images.items.write_items`."""
 _IMAGES = "images"
-_REMEMBERED = 10_000  # images from inside other files
+_REMEMBERED = 10_000  # number of recent embedded images among which equal ones are detected
 
 
 class Parsed(NamedTuple):
-    """A source as its layout describes it, without the items.
+    """What a layout says about a source, without the items.
 
     Attributes:
-        words: the layout's description, for the log.
-        splits: the source's split names.
-        unread: the splits that are not read.
+        words: description of the source, for the log.
+        splits: names of the source's splits that are used.
+        unread: names of the splits that are not read.
         facts: see :attr:`Layout.facts`.
     """
 
@@ -55,10 +55,10 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
     """Detect the layout of a source and list its images.
 
     Args:
-        source: name of the source in errors.
+        source: name of the source, for errors.
         files: files of the source.
         settings: settings that may name the layout.
-        folder: a folder for the list, and for copies of images that lie inside other files.
+        folder: a folder for the list, and for copies of images embedded in other files.
 
     Raises:
         SourceError: the source has no known layout, or exceeds the limits.
@@ -74,7 +74,7 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
 
 
 def _opens_files(files: Files, settings: PictureSettings) -> bool:
-    """Return whether a layout may open a file; installed layouts always count."""
+    """Return whether a layout may open a file; layouts of installed packages always may."""
     if any(name not in LAYOUTS.shipped for name in settings.layouts):
         return True
     endings = tuple(ending for name in settings.layouts for ending in LAYOUTS.load(name).opens)
@@ -82,7 +82,7 @@ def _opens_files(files: Files, settings: PictureSettings) -> bool:
 
 
 def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], Parsed]:
-    """Import the layouts; return :func:`parse` for a sandbox."""
+    """Import the layouts in a sandbox process; return a function that calls :func:`parse`."""
     for name in names:
         with contextlib.suppress(SettingsError):  # found_layout will raise the error
             _load(name)
@@ -91,7 +91,7 @@ def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], Parsed]:
 
 
 def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> Parsed:
-    """Detect the layout of a source and write its items into a folder; runs in a sandbox if it opens files."""
+    """Detect the layout of a source, and write its items into a folder; in a sandbox if any file is opened."""
     begin_source(source, len(files.around))
     name, layout = found_layout(source, files, settings)
     begin_source(source, len(files.around))
@@ -104,7 +104,7 @@ def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> 
 
 
 def _items(source: str, name: str, layout: Layout, files: Files) -> Iterator[Item]:
-    """Yield the items of a layout, whose labels it then knows, and the files that it does not read."""
+    """Yield the items of a layout, collecting their labels, then the files that the layout does not read."""
     with reading(source, name):
         for item in layout.items():
             if not item.reason or (item.data and not item.stray):
@@ -114,14 +114,14 @@ def _items(source: str, name: str, layout: Layout, files: Files) -> Iterator[Ite
 
 
 class _Images:
-    """Writes images from inside other files to one file; equal images close to each other are written once."""
+    """Writes images embedded in other files to one file; an image equal to a recent one is not written again."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._starts: dict[bytes, int] = {}
 
     def placed(self, item: Item) -> Item:
-        """Return an item with the place of its image."""
+        """Return the item with its content replaced by the location of the written image."""
         data = item.data
         if isinstance(data, Place) or not data:
             return item
@@ -136,7 +136,7 @@ class _Images:
 
 
 def _load(name: str) -> type[Layout]:
-    """Return a layout by its name, or by ``module:name`` if it belongs to one data set."""
+    """Return a layout class by its name, or by ``module:name`` for a layout that belongs to one data set."""
     return entry_points.load(name) if ":" in name else LAYOUTS.load(name)
 
 
@@ -144,13 +144,13 @@ def found_layout(source: str, files: Files, settings: PictureSettings) -> tuple[
     """Detect the layout of a source, and return it with its name.
 
     Args:
-        source: name of the source in errors.
+        source: name of the source, for errors.
         files: files of the source.
         settings: settings that may name the layout.
 
     Raises:
-        SourceError: the source is empty, or has no known layout or several.
-        SettingsError: the named layout does not exist, or an installed one cannot be imported.
+        SourceError: the source is empty, or matches no layout or several.
+        SettingsError: the named layout does not exist, or an installed layout cannot be imported.
     """
     fitting: dict[str, Layout] = {}
     problems: list[str] = []
@@ -158,7 +158,7 @@ def found_layout(source: str, files: Files, settings: PictureSettings) -> tuple[
     for name, kind in sorted(kinds.items(), key=lambda found: not found[1].exclusive):
         try:
             with reading(source, name):
-                layout = kind.find(files, cast(Any, settings))  # each layout knows its own
+                layout = kind.find(files, cast(Any, settings))  # each layout knows its settings class
         except SourceError as error:
             if kind.exclusive:
                 raise
@@ -169,7 +169,7 @@ def found_layout(source: str, files: Files, settings: PictureSettings) -> tuple[
         fitting |= {name: layout} if layout else {}
     if len(fitting) > 1:
         words = "; ".join(layout.words for layout in fitting.values())
-        raise SourceError(f"{source} has several layouts: {words}; choose one by --layout {' or '.join(fitting)}")
+        raise SourceError(f"{source} matches several layouts: {words}; choose one by --layout {' or '.join(fitting)}")
     if not fitting:
         wanted = "images" if settings.layouts[1:] else f"images as {settings.layouts[0]}"
         why = "".join(f"; {problem}" for problem in [*dict.fromkeys(problems)][:2])
@@ -179,7 +179,7 @@ def found_layout(source: str, files: Files, settings: PictureSettings) -> tuple[
 
 
 def others(layout: Layout, files: Files) -> Iterator[ListedFile]:
-    """Yield the files that a layout does not read, from the source and from a table's image folders."""
+    """Yield the files that a layout does not read, in the source and in the image folders that a table uses."""
     if layout.read is not files.asked:
         yield from (file for file in files.asked if not layout.reads(file))
     folders = {posixpath.dirname(file.path) for file in files.beside if layout.reads(file)}
@@ -188,18 +188,18 @@ def others(layout: Layout, files: Files) -> Iterator[ListedFile]:
 
 
 def _remedy(files: Files, *, nearly: bool) -> str:
-    """Return the remedy for an unknown layout: unpack an archive, or use an accepted layout if none nearly fits."""
+    """Return the remedy for an unknown layout: unpack archives, or use an accepted layout if none nearly matches."""
     for file in files.ending(".zip", ".gz", ".tgz"):
         refuse_lfs_pointer(Path(file.path), file.path)
     if remedy := unpacking([file.path for file in files.asked if not file.hidden]):
         return (
-            f"; of archives only tar files of a WebDataset (photo.jpg beside photo.cls) are read as they are: {remedy}"
+            f"; the only archives that are read are tar files of a WebDataset (photo.jpg next to photo.cls): {remedy}"
         )
     accepted = "" if nearly else f"; accepted are {', '.join(LAYOUTS.load(name).accepts for name in LAYOUTS.names())}"
     return f"{accepted}; see docs/how-to/images.md"
 
 
 def _summary(files: Sequence[ListedFile]) -> str:
-    """Describe the number of files by ending."""
+    """Return the number of files for the most frequent extensions, as text."""
     kinds = Counter(PurePosixPath(file.name).suffix.lower() or "other" for file in files if file.bytes >= 0)
     return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(5)) or "nothing"

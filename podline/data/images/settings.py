@@ -1,4 +1,4 @@
-"""The settings of data sets with the user's own images."""
+"""The settings of data sets of the user's own images."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from podline.recipes.parts import LAYOUTS
 from podline.recipes.targets import TextTargets
 from podline.store import digests
 
-# MNIST has up to 5 % test images this near to another writer's digit, CIFAR-10 has 1.5 %.
+# Up to 5 % of MNIST's test images are near-duplicates of another writer's digits, and 1.5 % in CIFAR-10.
 NEAR_SHARE = 0.1
 AUTO = "auto"
 MARKS = ("|", ";", ",")
-"""Separators of labels in a text; the first one that occurs is used."""
+"""Separators of several labels in a text; the first of these that occurs is used."""
 
 
 class PictureSettings(ConverterSettings):
-    """The settings of every source of pictures.
+    """The settings that all sources of pictures have.
 
     Attributes:
-        kind: the kind of task whose targets labels are.
-        after_decoding: the settings on which no decoded picture depends.
+        kind: the kind of task that defines the targets.
+        after_decoding: names of settings that do not change decoded pictures.
     """
 
     kind: ClassVar[str] = USUAL_KIND
@@ -46,7 +46,8 @@ class PictureSettings(ConverterSettings):
         ge=0,
         lt=2**16,
         exclude_if=lambda white: not white,
-        description="the value of white in images of 16 bits, 1023 for 10 bits; by default 65535, or what a TIFF says",
+        description="the value of white in images of 16 bits, such as 1023 for 10 bits; by default 65535, or as a TIFF "
+        "says",
     )
     test_share: float = Field(
         default=0.1, gt=0, lt=1, description="the share of images for the test split if the source has none"
@@ -77,21 +78,21 @@ class PictureSettings(ConverterSettings):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The (height, width, channels) of every image."""
+        """The (height, width, channels) of every image in records."""
         return self.side, self.side, 3
 
     @property
     def fitting(self) -> Fit:
-        """How images fit into the shape."""
+        """How images are fitted into :attr:`shape`."""
         return "letterbox"
 
     @property
     def targets(self) -> TextTargets | None:
-        """Return the targets of the kind of task if a label is their text; else None."""
+        """Return the target type of the kind of task if labels are its texts; else None."""
         return None
 
     def converter(self) -> dict[str, int | str]:
-        """Return the values that determine a converted data set's bytes in any layout, with the decoders' pixels."""
+        """Return all values besides the source that determine a converted data set's bytes, decoders included."""
         from podline.data.decoders import pixels_digest  # noqa: PLC0415 (the decoders take a while to import)
         from podline.data.jpeg_files import converter  # noqa: PLC0415 (as the decoders)
 
@@ -107,7 +108,7 @@ class PictureSettings(ConverterSettings):
 
 
 class ImagesSettings(PictureSettings):
-    """The settings of a source of images: the places of images and targets, and the form of the records.
+    """The settings of a source of images: where images and targets are, and the form of the records.
 
     Attributes:
         several: whether an image may have several labels: in a list, in several rows of a table, or in columns of
@@ -120,12 +121,12 @@ class ImagesSettings(PictureSettings):
     images: str = Field(default="", description="the folder of a table's images; by default the folder of the table")
     file_column: str = Field(
         default="",
-        description="the column of image files, or a Parquet file's images; of a WebDataset the ending of its images; "
+        description="the column of image files, or of images in a Parquet file; in a WebDataset the suffix of images; "
         "detected by default",
     )
     label_column: str = Field(
         default="",
-        description="the column of labels, or their key in a WebDataset's JSON, or the ending of its class; label.name "
+        description="the column of labels; in a WebDataset the key in the JSON, or the suffix of the class; label.name "
         "is a member of an object; detected by default",
     )
     split_column: str = Field(default="", description="the column of splits; detected by default; none for no column")
@@ -152,38 +153,38 @@ class ImagesSettings(PictureSettings):
 
     @property
     def code(self) -> dict[str, str]:
-        """Return the code digests of the installed layouts that the source may have."""
+        """Return the code digest of each installed layout that the source may have, by name."""
         installed = entry_points.installed(LAYOUTS.group)
         return {point.name: own_code.of_point(point) for point in installed if point.name in self.layouts}
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Return the folder of a table's images if it is a separate one."""
+        """Return the folder of a table's images if it is set, else none."""
         return (self.images,) if self.images else ()
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The (height, width, channels) of every image."""
+        """The (height, width, channels) of every image in records."""
         return self.side, self.side, self.channels
 
     @property
     def fitting(self) -> Fit:
-        """How images fit into the shape."""
+        """How images are fitted into :attr:`shape`."""
         return self.fit
 
     @property
     def targets(self) -> TextTargets:
-        """Return the targets of the kind of task, which read the source's label of an image."""
+        """Return the target type of the kind of task, which parses the source's labels."""
         return text_targets(self.kind)
 
     @property
     def one_class(self) -> bool:
-        """Return whether multiple labels, labels that occur once and object labels are refused."""
+        """Return whether to refuse several labels per image, mostly unique labels, and labels of objects."""
         return False
 
     @property
     def joining(self) -> str | None:
-        """Return the separator of labels in a text, "" for none; None to detect it for each column."""
+        """Return the separator of several labels in a text: empty for none, None to detect it in the column."""
         return None
 
     def converter(self) -> dict[str, int | str]:
@@ -203,5 +204,5 @@ class ClassesSettings(ImagesSettings):
 
     @property
     def one_class(self) -> bool:
-        """Return whether multiple labels, labels that occur once and object labels are refused."""
+        """Return whether to refuse several labels per image, mostly unique labels, and labels of objects."""
         return not self.labels_are_classes

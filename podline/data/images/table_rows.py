@@ -1,4 +1,4 @@
-"""Reads the rows of a table: CSV, TSV, JSON Lines or Parquet; folders such as ``label=cat`` are columns, too (Hive)."""
+"""Read the rows of a table: CSV, TSV, JSON Lines or Parquet; folders such as ``label=cat`` (Hive) are columns too."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from podline.data.texts import cleaned
 PARQUET = ".parquet"
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", PARQUET)
 _MARKS = ",;\t|"
-_FIRST = 20  # lines that show the separator
-_SEP = re.compile(r'"?sep=(.)"?[,;\t]*\s*')  # Excel's own first line
-_ROWS = 10_000  # rows of a Parquet file that are read at once
-_BUFFER = 1 << 20  # bytes of a column that are read at once, instead of a row group
+_FIRST = 20  # lines in which the separator is detected
+_SEP = re.compile(r'"?sep=(.)"?[,;\t]*\s*')  # a first line by which Excel names the separator
+_ROWS = 10_000  # rows of a Parquet file that are read at a time
+_BUFFER = 1 << 20  # bytes of a column that are read at a time, instead of a row group
 _PART = re.compile(r"([^/=]+)=([^/]*)/")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class Row(NamedTuple):
-    """A row: its number or place, and its values by column or the reason why it has none."""
+    """A row: its location in the table, and its values by column or the reason why it is invalid."""
 
     key: str
     values: Mapping[str, Any]
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 def header_of(table: ListedFile) -> list[str]:
-    """Return the names of a table's columns."""
+    """Return the names of a table's columns, those from folders last."""
     if table.ends(PARQUET):
         names = schema_of(table).names
     elif table.ends(".csv", ".tsv"):
@@ -54,7 +54,7 @@ def header_of(table: ListedFile) -> list[str]:
 
 
 def rows_of(table: ListedFile, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a table, with some columns at least."""
+    """Yield the rows of a table, with at least the given columns."""
     if table.ends(PARQUET):
         rows = (Row(f"{table.name}[{at}]", values) for at, values in enumerate(parquet_rows(table, columns)))
     elif table.ends(".csv", ".tsv"):
@@ -72,7 +72,7 @@ def schema_of(file: ListedFile) -> pa.Schema:
 
 
 def parquet_rows(file: ListedFile, columns: Sequence[str], at_once: int = _ROWS) -> Iterator[dict[str, Any]]:
-    """Yield the values of some columns, row by row; lists of bytes are bytes."""
+    """Yield the rows of a Parquet file with some columns; a list of bytes becomes ``bytes``."""
     folders = _folders(file)
     wanted = [column for column in columns if column and column not in folders]
     with opened(file, "Parquet"), pq.ParquetFile(file.path, buffer_size=_BUFFER, pre_buffer=False) as parquet:
@@ -83,7 +83,7 @@ def parquet_rows(file: ListedFile, columns: Sequence[str], at_once: int = _ROWS)
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
-    """Return whether values of a Parquet column may be encoded images."""
+    """Return whether values of a Parquet type may be encoded images."""
     if pa.types.is_struct(kind):
         return kind.get_field_index("bytes") >= 0 and holds_bytes(kind.field("bytes").type)
     return _is_list_of_numbers(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
@@ -94,14 +94,14 @@ def _is_list_of_numbers(kind: Any) -> bool:
 
 
 def _values(column: Any) -> list[Any]:
-    """Return the values of a column; bytes in place of a list of bytes, whose numbers would take much memory."""
+    """Return the values of a column; lists of 8-bit numbers become ``bytes``, since lists would take much memory."""
     if not (_is_list_of_numbers(column.type) and column.type.value_type.bit_width == 8):
         return column.to_pylist()
     return [each.values.to_numpy(zero_copy_only=False).tobytes() if each.is_valid else None for each in column]
 
 
 def _folders(table: ListedFile) -> dict[str, str | None]:
-    """Return the columns that the folders of a table are, with their value."""
+    """Return the columns that a table has by the names of its folders, with their value."""
     return {unquote(name): None if text == _NULL else unquote(text) for name, text in _PART.findall(table.name)}
 
 
@@ -116,14 +116,17 @@ def _records(table: ListedFile) -> Iterator[Row]:
 
 
 def _lines(table: ListedFile) -> Iterator[tuple[int, list[str]]]:
-    """Yield the non-empty lines of a CSV or TSV file, with their numbers."""
+    """Yield line number and values of each non-empty line in a CSV or TSV file."""
     with (
         opened(table, "a table", "save it as CSV in UTF-8"),
         Path(table.path).open(encoding="utf-8-sig", newline="") as stream,
     ):
         first = stream.readline(bounds.CLASS_FILE_BYTES)
         if len(first) == bounds.CLASS_FILE_BYTES:
-            raise SourceError(f"{table.path}: the first line has more than {len(first):,} letters; give a table")
+            raise SourceError(
+                f"{table.path}: the first line has more than {len(first):,} characters, expected the names of columns; "
+                "give a CSV or TSV file"
+            )
         said = _SEP.fullmatch(first)
         start = stream.tell() if said else 0
         stream.seek(start)
@@ -137,12 +140,12 @@ def _lines(table: ListedFile) -> Iterator[tuple[int, list[str]]]:
 
 
 def _without_blanks(line: str) -> str:
-    """Return a line without blanks between a quote and a separator."""
+    """Return a line without blanks between a closing quote and a separator."""
     return re.sub(r'" +(?=[,;\t|\r\n]|$)', '"', line) if '" ' in line else line
 
 
 def mark_of(lines: Sequence[str]) -> str:
-    """Return the separator by which most of the first lines have as many values as the header, at least two."""
+    """Return the separator with which most lines have as many values as the first line, at least two."""
 
     def fitting(mark: str) -> tuple[int, int]:
         try:
@@ -156,7 +159,7 @@ def mark_of(lines: Sequence[str]) -> str:
 
 
 def _objects(table: ListedFile) -> Iterator[Row]:
-    """Yield the non-empty lines of a JSON Lines file."""
+    """Yield the non-empty lines of a JSON Lines file as rows."""
     with opened(table, "JSON Lines"), Path(table.path).open("rb") as stream:
         number = 0
         while line := stream.readline(bounds.ENTRY_LETTERS):
@@ -166,6 +169,6 @@ def _objects(table: ListedFile) -> Iterator[Row]:
                     values = json.loads(line)
                 if not is_object(values):
                     raise SourceError(
-                        f"{table.path}: line {number} is {shortened(values)} vs an object; correct the line"
+                        f"{table.path}: line {number} is {shortened(values)}, expected an object; correct the line"
                     )
                 yield Row(f"{table.name}:{number}", values)

@@ -53,12 +53,12 @@ _NO_MEMORY = re.compile(
 class Sandbox:
     """Child processes that parse untrusted items, one for each thread that parses at the same time.
 
-    Leaving the ``with`` block ends them.
+    Leaving the ``with`` block ends the processes.
 
     Args:
-        maker: ``module:name`` of a function that a child calls once with ``arguments``. It returns the function that
-            parses one item and returns JSON. It should do all imports, which then do not count towards an item's
-            limits.
+        maker: ``module:name`` of a function that a child calls once with ``arguments``. This function does all imports,
+            so that they do not count towards an item's limits. It returns another function, which parses one item and
+            returns JSON-compatible values.
         arguments: picklable arguments.
     """
 
@@ -265,8 +265,8 @@ class _Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING)
         code = self._process.poll()
-        said = os.pread(self._log.fileno(), 10_000, 0).decode(errors="replace")
-        breach = _breach_of(code, said, limits, what)
+        output = os.pread(self._log.fileno(), 10_000, 0).decode(errors="replace")
+        breach = _breach_of(code, output, limits, what)
         if not self._started:
             error = ChildKilledError if breach.killed else SourceError
             raise error(f"a process that reads untrusted files {breach.reason} while it starts")
@@ -282,15 +282,15 @@ def _last(begun: Sequence[bytes], limits: ParseLimits, factor: float) -> tuple[P
     return current, what
 
 
-def _breach_of(code: int | None, said: str, limits: ParseLimits, what: str) -> Breach:
+def _breach_of(code: int | None, output: str, limits: ParseLimits, what: str) -> Breach:
     if code == -signal.SIGPROF:
         return Breach(f"takes more than {limits.seconds:.3g} s of CPU time", limited=True, what=what)
     if code == -signal.SIGALRM:
         return Breach(f"takes more than {limits.patience:.3g} s", limited=True, what=what)
-    if _NO_MEMORY.search(said):
+    if _NO_MEMORY.search(output):
         return too_much_memory(limits, what)
     name = signal_name(-code) if code is not None and code < 0 else f"exit code {code}"
-    last = said.strip().splitlines()[-1:] if code is not None and code >= 0 else []
+    last = output.strip().splitlines()[-1:] if code is not None and code >= 0 else []
     killed = code == -signal.SIGKILL
     return Breach(": ".join([f"crashes its parser ({name})", *last]), limited=killed, what=what, killed=killed)
 

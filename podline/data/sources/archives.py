@@ -28,13 +28,13 @@ def in_child(function: Callable[..., list[str]], packed: Path, argument: Any, fo
     """Call :func:`unpack` or :func:`decompress` in a child process with limits; return the files written.
 
     Args:
-        function: the function.
+        function: :func:`unpack` or :func:`decompress`.
         packed: the archive or the .gz file.
-        argument: the function's second argument.
+        argument: the second argument of ``function``.
         folder: the folder for the files.
 
     Raises:
-        SourceError: see the function; or the child exceeded its memory or time limit.
+        SourceError: ``function`` raised one, or the child exceeded its memory or time limit.
         StoreError: the folder cannot be written.
     """
     with reading(packed):

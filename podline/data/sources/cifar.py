@@ -38,9 +38,9 @@ class Family(NamedTuple):
     """The files and labels of CIFAR-10 or CIFAR-100.
 
     Attributes:
-        title: its common name.
-        labels: the labels of each image; a ``.bin`` row stores their bytes in reverse order before the image.
-        splits: the batches of each split; in the binary layout their names end in ``.bin``.
+        title: common name of the data set.
+        labels: the labels of each image; a ``.bin`` row stores the labels' bytes in reverse order before the image.
+        splits: split → names of its batches; in the binary layout ``.bin`` is appended to the names.
         meta: the pickled file of class names.
     """
 
@@ -76,7 +76,7 @@ _FAMILIES = {"cifar10": CIFAR10, "cifar100": CIFAR100, "sample": _SAMPLE}
 
 
 def of_pickles(dataset: str, files: Mapping[str, RawFile], sandbox: Sandbox) -> Arrays:
-    """Describe the python layout; see ``podline.data.sources.opening.PublishedForm.arrays``."""
+    """Describe a source in python layout; see ``podline.data.sources.opening.PublishedForm.arrays``."""
     family = _FAMILIES[dataset]
     meta = _meta(family, files[family.meta], sandbox) if family.meta in files else {}
     labels = [_named(label, meta.get(label.names_key), files.get(family.meta)) for label in family.labels]
@@ -84,16 +84,16 @@ def of_pickles(dataset: str, files: Mapping[str, RawFile], sandbox: Sandbox) -> 
 
 
 def of_binaries(dataset: str, files: Mapping[str, RawFile], _sandbox: Sandbox) -> Arrays:
-    """Describe the binary layout; see ``podline.data.sources.opening.PublishedForm.arrays``."""
+    """Describe a source in binary layout; see ``podline.data.sources.opening.PublishedForm.arrays``."""
     family, labels = _FAMILIES[dataset], list[Label]()
     for label in family.labels:
         file = files.get(label.names_file)
         labels.append(_named(label, _lines(file) if file else None, file))
-    _refuse_cut(family, files)
+    _refuse_truncated(family, files)
     return _arrays(dataset, files, labels, ".bin", read_binary)
 
 
-def _refuse_cut(family: Family, files: Mapping[str, RawFile]) -> None:
+def _refuse_truncated(family: Family, files: Mapping[str, RawFile]) -> None:
     """Refuse a file that is shorter than most others of its split, since nothing in a file shows that rows are missing.
 
     Only the last file, with the remainder, may be shorter, unless the others have the official size.

@@ -99,7 +99,7 @@ def read_file(read: Read, kind: str, class_names: tuple[str, ...], path: Path) -
     """Yield a raw file's images, (n, height, width, channels), with their targets as text; runs in a sandbox."""
     targets, shape = text_targets(kind), tuple[int, ...]()
     images, texts = list[npt.NDArray[np.uint8]](), list[str]()
-    for number, (image, target) in enumerate(_given(path, read)):
+    for number, (image, target) in enumerate(_items_of(path, read)):
         named = f"{path}: image {number}"
         array = image[..., np.newaxis] if image.ndim == 2 else image
         if array.dtype != np.uint8 or array.ndim != 3 or not math.prod(array.shape):
@@ -121,7 +121,7 @@ def read_file(read: Read, kind: str, class_names: tuple[str, ...], path: Path) -
         yield FilePart(np.stack(images), texts)
 
 
-def _given(path: Path, read: Read) -> Iterator[tuple[npt.NDArray[Any], Any]]:
+def _items_of(path: Path, read: Read) -> Iterator[tuple[npt.NDArray[Any], Any]]:
     """Yield the items of ``read``; add the file's name to its errors."""
     with reading(path, "images"):
         for image, target in read(path):

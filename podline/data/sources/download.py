@@ -58,8 +58,8 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
 def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter: Reporter) -> Path:
     """Download files from one address into a folder, one after the other; see :func:`download`."""
     if not base_url.startswith(("http://", "https://")):
-        raise SettingsError(f"{base_url}: give an address that starts with http:// or https://")
-    with explained("make the folder", folder):
+        raise SettingsError(f"{base_url} is not a web address; give an address that starts with http:// or https://")
+    with explained("create the folder", folder):
         folder.mkdir(parents=True, exist_ok=True)
     finished, total = 0, sum(file.bytes for file in files)
     for file in files:
@@ -138,7 +138,7 @@ def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[i
         error.close()
         answer = f"{url}: the server answers {error.code} {error.reason}"
         if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise _other_file(file, url, stream, f"no byte {stream.tell():,}") from error
+            raise _other_file(file, url, stream, f"at most {stream.tell():,} bytes") from error
         if error.code in _BUSY:
             raise SourceUnavailableError(answer) from error
         raise SourceError(f"{answer}; check the address, or give a mirror's address") from error

@@ -66,7 +66,7 @@ def _header(path: Path, dimensions: int) -> tuple[int, list[int]]:
     if header[:4] != magic:
         raise SourceError(
             f"{path} is not an IDX file of {'images' if dimensions == 3 else 'labels'}: "
-            f"magic 0x{header[:4].hex()} vs 0x{magic.hex()}; {_REMEDY}"
+            f"magic number 0x{header[:4].hex()} vs 0x{magic.hex()}; {_REMEDY}"
         )
     sizes = np.frombuffer(header[4 : len(header) // 4 * 4], ">u4").tolist()
     expected = length + math.prod(sizes) if len(sizes) == dimensions else length

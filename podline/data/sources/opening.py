@@ -32,9 +32,9 @@ class PublishedForm(NamedTuple):
     """A published file layout of a data set.
 
     Attributes:
-        title: its common name.
-        datasets: the data sets that use it.
-        folder: the top folder in its archive; the files may also lie outside it.
+        title: common name of the layout, for messages.
+        datasets: names of the data sets that use the layout.
+        folder: the top folder in the archive; the files may also be outside this folder.
         archive: the official archive's name, or empty.
         required: official names of the files that must exist.
         optional: official names of files that are read if they exist.
@@ -176,7 +176,7 @@ def _finds(places: list[Path]) -> list[Find]:
     finds = []
     for layout in LAYOUTS:
         for folder in sorted({folder for place in places for folder in (place, place / layout.folder)}):
-            paths = sorted(folder.glob("*"), reverse=True)  # among several spellings the shortest is last
+            paths = sorted(folder.glob("*"), reverse=True)  # of several spellings of a name, the shortest comes last
             there = {official_name(path.name): path for path in paths if path.is_file()}
             files = {name: there[name] for name in (*layout.required, *layout.optional) if name in there}
             if any(name in files for name in layout.required):

@@ -30,8 +30,8 @@ from podline.store.prefetch import in_order
 
 _OPTION = "--source"
 _NAMED = 6
-# Folders with sparse files → the store of their objects, in this process.
-_standing_for: dict[str, str] = {}
+# Folder with placeholders (sparse files) → URI of the store with the objects, in this process.
+_placeholders: dict[str, str] = {}
 
 
 def is_remote(uri: str) -> bool:
@@ -82,18 +82,20 @@ def downloaded(uri: str, work: Path, wanted: Callable[[str], bool] = lambda _nam
         StoreError: an object cannot be fetched.
     """
     store, there = objects_of(uri)
-    with tempfile.TemporaryFile("w+") as noted:
-        state = digests.of_list([found.name, found.version] for found in _noted(uri, there, wanted, noted))
+    with tempfile.TemporaryFile("w+") as listing:
+        state = digests.of_list([found.name, found.version] for found in _write_wanted(uri, there, wanted, listing))
         folder = work / "remote" / digests.of_json([store.uri, state])[:32]
-        noted.seek(0)
-        count = sum(1 for _ in noted)
-        noted.seek(0)
-        links = counted(_linked(store, folder, (Listed(*json.loads(line)) for line in noted)), count, "files")
+        listing.seek(0)
+        count = sum(1 for _ in listing)
+        listing.seek(0)
+        links = counted(_links(store, folder, (Listed(*json.loads(line)) for line in listing)), count, "files")
         first, _ = next(links), deque(links, maxlen=0)
     return first if store.where(first.relative_to(folder).as_posix()) == uri else folder
 
 
-def _noted(uri: str, objects: Iterable[Listed], wanted: Callable[[str], bool], stream: IO[str]) -> Iterator[Listed]:
+def _write_wanted(
+    uri: str, objects: Iterable[Listed], wanted: Callable[[str], bool], stream: IO[str]
+) -> Iterator[Listed]:
     """Yield the wanted objects, and write each to a file, since there may be millions.
 
     Raises:
@@ -113,17 +115,17 @@ def _noted(uri: str, objects: Iterable[Listed], wanted: Callable[[str], bool], s
         raise SourceError(f"{uri} contains {named}{more}, but no file that this data set needs; give another folder")
 
 
-def _linked(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Path]:
+def _links(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Path]:
     """Yield a link in ``folder`` to the copy of each object; images that workers read are not copied."""
     left_there = IMAGE_ENDINGS if DECODING.get() else frozenset[str]()
-    _standing_for[str(folder)] = store.uri
+    _placeholders[str(folder)] = store.uri
 
     def link(found: Listed) -> Path:
         path = folder / found.name
         with explained("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix.lower() in left_there:
-                _stand_for(found, path)
+                _write_placeholder(found, path)
                 return path
             copy = store.local(found.name, found)
             if not (path.is_symlink() and path.readlink() == copy):
@@ -134,7 +136,7 @@ def _linked(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[P
     return in_order(link, objects, store.parallel)
 
 
-def _stand_for(found: Listed, path: Path) -> None:
+def _write_placeholder(found: Listed, path: Path) -> None:
     """Write a sparse file that represents an object of the bucket, unless it exists."""
     generation = int(found.version)
     if path.is_symlink():  # a link to a copy, for a conversion on this machine
@@ -151,7 +153,7 @@ def stored_at(path: str) -> StoredFile | None:
     Raises:
         OSError: the file does not exist.
     """
-    for folder, uri in _standing_for.items():
+    for folder, uri in _placeholders.items():
         if path.startswith(f"{folder}/"):
             found = os.lstat(path)
             if stat.S_ISREG(found.st_mode):
@@ -165,7 +167,7 @@ def copy_of(path: str) -> str:
 
     Each generation of an object has a copy of its own.
     """
-    linked = any(path.startswith(f"{folder}/") for folder in _standing_for) and os.path.islink(path)  # noqa: PTH114
+    linked = any(path.startswith(f"{folder}/") for folder in _placeholders) and os.path.islink(path)  # noqa: PTH114
     return os.readlink(path) if linked else ""  # noqa: PTH115 (as many as images)
 
 
@@ -179,15 +181,17 @@ def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lam
         wanted: returns whether a file of a bucket is needed; see :func:`downloaded`.
 
     Raises:
-        SourceError: the source does not exist, or an error of the body.
+        SourceError: the source does not exist, or the body raises this error.
         ArtifactError: an object has a new generation.
-        StoreError: an object cannot be fetched.
+        StoreError: an object cannot be downloaded.
     """
     if is_remote(source):
         local = downloaded(source, work, wanted)
         with renaming({str(local): source.rstrip("/")}):
             yield local
     elif "://" in source:
-        raise SourceError(f"{source}: give a folder or a file as a source, on this machine or in {BUCKET_SCHEME}")
+        raise SourceError(
+            f"{source} is not supported; give a folder or a file as a source, on this machine or in {BUCKET_SCHEME}"
+        )
     else:
         yield Path(source).expanduser().absolute()

@@ -54,14 +54,14 @@ class Source:
         kind: kind of task; see :mod:`podline.recipes.kind_table`.
         files: every raw file of the records, with its checksum.
         images: all images, including those that are left out.
-        splits: the existing splits, in the order of :data:`podline.documents.manifest.SPLITS`, with their records.
+        splits: the splits that exist, with their records, in the order of :data:`podline.documents.manifest.SPLITS`.
         targets: the features of a record beside the image.
         class_names: names by class number; empty if the kind has no classes.
         settings: settings of the conversion of the user's own images; None for raw arrays, which a seed shuffles.
         skeleton: the joints, if the targets are poses; None if the target of an image is a text or a number.
         words: lines that describe the source.
         facts: see :attr:`podline.documents.manifest.Manifest.facts`.
-        corrected: the effect of reviews.
+        corrected: the changes that reviews made.
         rules: rule for annotations → how often it was applied to converted records.
         parts: counts of left-out records that are not images, such as annotations.
         official: comparison of the raw files with the published files; None for unpublished data.
@@ -119,7 +119,7 @@ class Source:
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """The images of each split and how many are left out, not counting stray files; then the other parts."""
+        """Counts of left-out images: of each split, without stray files; then the other :attr:`parts`."""
         meant = ~self.images.column("stray")
         parts = {
             split: LeftOut(f"images of the {split} split", int((meant & self.images.of_split(split)).sum()))
@@ -268,7 +268,7 @@ def splits_of(
 
     Args:
         images: all images.
-        numbers: split → the numbers of its images, in the order of its records.
+        numbers: split → numbers of the split's images in ``images``, in the order of the records.
         pixels: the decoded images.
         shape: (height, width, channels) of each decoded image.
         targets: converts the images' labels to feature values; None if ``others`` has all features.

@@ -20,4 +20,4 @@ def unpacking(names: Sequence[str]) -> str:
     command = f"unzip {file} -d {folder}"
     if place.suffix.lower() != ".zip":
         command = f"mkdir -p {folder} && tar xf {file} -C {folder}"
-    return f"unpack it, `{command}`, and give {folder if len(names) == 1 else 'the same source again'}"
+    return f"unpack it with `{command}`, and give {folder if len(names) == 1 else 'the same source again'}"

@@ -87,7 +87,7 @@ def test_an_image_or_a_group_of_several_splits_stays_in_the_later_one(tmp_path: 
 
 def test_more_shared_images_than_may_be_are_refused_where_splits_are_given(tmp_path: Path) -> None:
     images = [seen(number, split="train" if number % 2 else "test", same_as=number // 2 + 1) for number in range(100)]
-    with pytest.raises(SourceError, match=r"50 of the 50 test images .* are training images as well vs 1% at most"):
+    with pytest.raises(SourceError, match=r"50 of the 50 test images .* are also training images vs 1% at most"):
         decided(tmp_path, images, frozenset({"train", "test"}))
 
 
@@ -175,7 +175,7 @@ def test_labels_are_replaced_and_images_dropped(tmp_path: Path) -> None:
         "relabelled by a review": 1,
         "dropped by a review": 1,
     }
-    assert source.notes()[-1].startswith("1 correction of reviews match no image")
+    assert source.notes()[-1].startswith("1 correction from reviews match no image")
     assert source.read == 60
     assert not any(part.reasons for part in source.left_out)
 
@@ -235,9 +235,9 @@ def test_a_label_is_corrected_by_the_name_of_its_image(tmp_path: Path, podline) 
     assert sum(split.records for split in was.splits) - 1 == sum(split.records for split in now.splits)
     for options, words in (
         (["--label", "no class"], "got --label no class, expected a class of images.pets: "),
-        (["--label", CLASSES[1], "--drop"], "got no --label and no --drop, or both"),
+        (["--label", CLASSES[1], "--drop"], "got neither --label nor --drop, or both"),
     ):
         said = podline("data", "correct", "images.pets", "--record", told[0], *options, "--root", store.uri)
         assert (said.code, words in said.err) == (2, True)
     published = podline("data", "correct", "sample", "--record", "test[1]", "--drop", "--root", store.uri)
-    assert "the labels of a published data set do not change" in published.err
+    assert "whose labels are fixed" in published.err

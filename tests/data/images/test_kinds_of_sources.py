@@ -174,7 +174,7 @@ READ: dict[str, Read] = {
     "a class in a class": Read(
         files("cat/*", "cat/new/*", "dog/*"),
         {"cat": 4, "cat/new": 4, "dog": 4},
-        "cat/ and cat/new/ both hold images.*class_depth=1",
+        "cat/ and cat/new/ both have images.*class_depth=1",
     ),
     "classes by their first folder": Read(
         files("cat/*", "cat/new/*", "dog/2024/may/*"), {"cat": 8, "dog": 4}, settings={"class_depth": 1}
@@ -199,7 +199,7 @@ READ: dict[str, Read] = {
     "a placeholder": Read(
         tables(LABELLED, ["image,label", *rows("cat", start=16, count=8)]),
         {"cat": 16, "dog": 8},
-        "test.csv has one label only, 'cat'",
+        "test.csv has only one label, 'cat'",
     ),
     "its own store and data set": Read(
         both(
@@ -289,7 +289,7 @@ REFUSED: dict[str, tuple[Write, str]] = {
     ),
     "predictions alone": (
         texts("submission.csv", "image,label", *rows("cat", "dog")),
-        "submission.csv has labels that are no truth.*give the table",
+        "submission.csv has predicted labels.*give the table",
     ),
     "objects": (
         texts("a.jsonl", *rows("cat", "dog", form=OBJECTS)),
@@ -297,11 +297,11 @@ REFUSED: dict[str, tuple[Write, str]] = {
     ),
     "unsorted samples": (
         samples(("{}.png", image), ("{}.cls", said("cat", "dog")), by_ending=True),
-        "members of 0 lie apart.*`tar --sort=name`",
+        "members of 0 are not adjacent.*`tar --sort=name`",
     ),
     "dots in keys": (
         samples(("1.{}.png", image), ("1.{}.json", said({"label": "cat"}))),
-        r"key of 1\.0\.json ends at the first dot.*`mkdir",
+        r"ends the key of 1\.0\.json at the first dot.*`mkdir",
     ),
     "two images": (
         samples(("{}.png", image), ("{}.webp", image), ("{}.cls", said("cat", "dog"))),
@@ -309,7 +309,7 @@ REFUSED: dict[str, tuple[Write, str]] = {
     ),
     "a folder above in one split": (
         files("train/animals/cat/*", "train/animals/dog/*", "test/cat/*", "test/dog/*"),
-        "'cat' and 'animals/cat'.*give it one name",
+        "'cat' and 'animals/cat'.*use one name",
     ),
     "a store": (
         lambda folder: [(folder / name).mkdir(parents=True) for name in (".podline", "datasets")],

@@ -168,8 +168,11 @@ def test_columns_and_folder_that_are_given(tmp_path: Path) -> None:
     given = {"file_column": "where", "label_column": "what", "images": "all"}
     assert records(opened(folder, **given)) == expected
     for changes, told in (
-        ({"file_column": ""}, r"columns 'where', 'what', but none for files.*file_column=NAME"),
-        ({"label_column": "label"}, r"columns 'where', 'what' vs --set conversion.label_column=label"),
+        (
+            {"file_column": ""},
+            r"columns 'where', 'what', but none for files.*file_column=NAME",
+        ),
+        ({"label_column": "label"}, r"columns 'where', 'what', but not label \(--set conversion.label_column\)"),
         ({"images": "nowhere"}, "nowhere is not a folder"),
     ):
         with pytest.raises(SourceError, match=told):
@@ -277,7 +280,7 @@ GOOD_LINE = json.dumps({"file_name": "all/000.png", "label": "cat"})
         ("parquet", cut_by(20), r"cannot be read as Parquet: .*; restore the file"),
         ("parquet", bad_metadata, "cannot be read as Parquet with metadata of Hugging Face"),
         ("csv", lines('file_name,label\n"open,cat\n'), "cannot be read as a table"),
-        ("csv", lines("file_name,label,label\na,b,c\n"), "has 2 columns 'label' vs one; rename the others"),
+        ("csv", lines("file_name,label,label\na,b,c\n"), "has 2 columns named 'label' vs one; rename the others"),
         ("csv", lines(""), "but none for files"),
         ("csv", lines("file_name,label\n\udcff,cat\n"), "save it as CSV in UTF-8"),
         ("jsonl", lines(f"{GOOD_LINE}\n{'[' * 100_000}\n"), "line 2 (is|cannot)"),
@@ -412,7 +415,10 @@ TRAIN = {"name": "train", "shardLengths": ["40", "40", "13"]}
         (lambda f: info(f, splits=[TRAIN]), r"00002-of-00003 has 12 records vs 13 in dataset_info\.json"),
         (lambda f: (f / SHARD).unlink(), "lists a shard drawn-train.tfrecord-00001, which does not exist"),
         (lambda f: (f / "features.json").write_text("{"), r"features\.json cannot be read as JSON"),
-        (lambda f: features(f, other={"image": {}}), r"image and other: each is an encoded image; .*file_column=NAME"),
+        (
+            lambda f: features(f, other={"image": {}}),
+            r"each of image and other is an encoded image; .*file_column=",
+        ),
         (
             lambda f: features(f, label={"classLabel": {"numClasses": "4"}}),
             r"label\.labels\.txt has 3 lines vs 4 classes",

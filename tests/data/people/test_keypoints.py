@@ -166,7 +166,7 @@ def each(entries: str, change: Callable[[dict[str, Any]], object]) -> Callable[[
             "nothing to train: .*mice.json: 20 annotations, none .* labelled joint",
         ),
         (of_category(skeleton=[[1, 9]]), "skeleton is .* expected pairs of joints from 1 to 5"),
-        (of_category(keypoints=["a", "a", "b", "c", "d"]), "'a' occurs 2 times vs once"),
+        (of_category(keypoints=["a", "a", "b", "c", "d"]), "'a' occurs 2 times, expected once"),
         *(
             (of_category(sigmas=[0.1] * 4 + bad), "the skeleton of its category is invalid: .*sigma")
             for bad in ([], [math.nan], [0])

@@ -109,7 +109,7 @@ def test_what_is_bound_into_the_reader_belongs_to_the_key(raw: Path) -> None:
 
 @pytest.mark.usefixtures("parsed_here")
 def test_files_that_are_missing_empty_or_of_another_shape_are_named(raw: Path) -> None:
-    with pytest.raises(SourceError, match="no file holds an image: 0 vs 1 at least"):
+    with pytest.raises(SourceError, match="no file has an image, expected at least one"):
         opened(raw, reading_case.nothing)
     np.savez(raw / "c.npz", images=IMAGES["c.npz"][:, :3], labels=LABELS)
     with pytest.raises(SourceError, match=r"c.npz: images are 3 × 3 × 2 vs 4 × 3 × 2 in .*a.npz"):
@@ -134,8 +134,8 @@ def test_an_image_with_two_labels_is_counted_where_it_is_rare_and_refused_where_
     assert (rare.contradicting, rare.sizes) == ({"test": 2}, {"train": 403, "test": 101}), "they are converted"
     save("b", (7, 7, 9), 1, 2, 1)
     told = (
-        r"5 of the 403 records of the train split have the image of another one and another label "
-        r"\(a.npz\[7\] is 'red' and b.npz\[0\] is 'green', for one\) vs 1% at most"
+        r"5 of the 403 records of the train split have the same image as another record, but another label "
+        r"\(such as a.npz\[7\] is 'red' and b.npz\[0\] is 'green'\) vs 1% at most"
     )
     with pytest.raises(SourceError, match=told):
         opened(raw)

@@ -104,7 +104,7 @@ def test_wrong_labels_are_found_reviewed_and_corrected(
     assert [split.precision is not None for split in document.splits if split.split == TRAIN] == [True]
     assert [each.repeats.partition("[")[0] for split in document.splits for each in split.pairs] == [TRAIN]
     assert result.sentences[0].startswith("train: ")
-    assert "are wrong; 1 near-duplicates with other labels" in result.sentences[0]
+    assert "are wrong; 1 near-duplicates with different labels" in result.sentences[0]
     assert b"<img" in store.read_bytes(result.page)
     assert verification.verify(store, silent()).notes == []
 
@@ -151,7 +151,7 @@ def test_a_pass_that_was_killed_goes_on_with_the_models_that_are_there(store: St
 def test_a_published_data_set_and_too_many_parts_are_refused(
     tmp_path: Path, store: Store, source: Path, podline: Any
 ) -> None:
-    with pytest.raises(StoreError, match="has no suspects"):
+    with pytest.raises(StoreError, match="has no search for wrong labels"):
         newest_suspects(store, NAME)
     convert(conversion(store, source), silent())
     with pytest.raises(SettingsError, match="got parts=9000, expected at most the"):
@@ -160,7 +160,7 @@ def test_a_published_data_set_and_too_many_parts_are_refused(
     table.write_text(f"decision,new_label,label,image,dataset\ndrop,,cat,{'a' * 64},cifar10\n")
     said = podline("data", "apply", table, "--root", store.uri)
     assert said.code == 2
-    assert "expected one of your own images" in said.err
+    assert "expected a data set of your own images" in said.err
 
 
 TEN = 10

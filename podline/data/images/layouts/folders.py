@@ -1,6 +1,6 @@
 """Class folders: ``train/<class>/…`` and ``test/<class>/…`` at any depth, ``<class>/train/…``, or ``<class>/…`` alone.
 
-The path of a class folder is the class name, like ``Latin/character01``. Ambiguous folders are refused.
+The path of a class folder is the class name, such as ``Latin/character01``. Ambiguous folders are refused.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from podline.data.sources.class_names import likeness
 from podline.data.texts import cleaned
 
 Folder = tuple[str, ...]
-"""The parts of a folder's path in the source."""
+"""The components of a folder's path in the source."""
 
 _RENAME = "if it is a class, rename the folder; else give images as train/<class>/* and test/<class>/*"
 _PARTITION = re.compile("(?:split|subset|label|class|category|target)=(?=.)", re.IGNORECASE)
-_MOST = 0.5  # of all images
-_TABLES = (
+_MOST = 0.5  # share of all images
+_TABLES = (  # files with these extensions are no images, unlike files without an extension
     ".parquet",
     ".csv",
     ".tsv",
@@ -38,23 +38,23 @@ _TABLES = (
     ".tgz",
     ".gz",
     ".zip",
-)  # no images without an ending
+)
 
 
 @dataclass(frozen=True)
 class SplitFolders:
-    """The position of split names in the paths of images.
+    """The position of split folders in the paths of images.
 
     Attributes:
-        depth: depth of the split folders; 0 is the source itself.
-        above: the folders above the split folders, for ``above/train/<class>``; None for ``<class>/train``.
+        depth: number of folders above the split folder.
+        above: the path above the split folders, for ``above/train/<class>``; None for ``<class>/train``.
     """
 
     depth: int
     above: Folder | None
 
     def split_and_class(self, folder: Folder) -> tuple[str, Folder]:
-        """Return the split folder's name and the class of the images in a folder; both empty outside of splits."""
+        """Return the split folder's name and the class of a folder's images; both empty outside of split folders."""
         if len(folder) <= self.depth or folder[self.depth].lower() not in SPLIT_NAMES:
             return "", ()
         before, split, after = folder[: self.depth], folder[self.depth], folder[self.depth + 1 :]
@@ -65,12 +65,12 @@ class SplitFolders:
 
 @dataclass(frozen=True)
 class Folders(Layout):
-    """The layout of class folders, which reads every file in the source.
+    """The layout of class folders, which reads each file in the source.
 
     Attributes:
-        depth: depth of the split folders; None without splits.
+        depth: position of the split folders; None without splits.
         folders: the folders with images.
-        class_depth: see :attr:`ImagesSettings.class_depth`.
+        class_depth: see ``class_depth`` of :class:`ImagesSettings`.
     """
 
     depth: SplitFolders | None
@@ -82,10 +82,10 @@ class Folders(Layout):
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return class folders if at least two of them hold images.
+        """Return the layout if at least two class folders have images.
 
         Raises:
-            SourceError: a folder may be a split or a class, or only one class folder holds images.
+            SourceError: a folder may be a split or a class, or only one class folder has images.
         """
         images = Counter(file.folder for file in files.readable if file.is_image)
         found = images or Counter(file.folder for file in files.readable if not file.ends(*_TABLES))
@@ -96,28 +96,30 @@ class Folders(Layout):
         classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
         if not depth and len(named := class_folders(folders)) < 2:
             if images and named and settings.targets.least_classes > 1:
-                raise SourceError(f"one class, {printable('/'.join(*named))!r}; a classifier needs two")
+                raise SourceError(
+                    f"got one class, {printable('/'.join(*named))!r}, expected two at least; add another class folder"
+                )
             return None  # for example train/1.jpg, test/1.jpg
         return cls(files.asked, depth, folders, settings.class_depth) if len(classes) > 1 else None
 
     @property
     def words(self) -> str:
-        """Describe the folders of each split and class."""
+        """Describe the folders of splits and classes."""
         return "folders, " + (" and ".join(self._tops) or "<class>/")
 
     @property
     def splits(self) -> frozenset[str]:
-        """Return the names of the split folders."""
+        """Return the names of the split folders, in lower case."""
         return frozenset(name.lower() for name in self._names)
 
     @property
     def _names(self) -> list[str]:
-        """Return the names of the split folders that contain classes."""
+        """Return the names of the split folders that contain classes, as on disk."""
         return sorted({split for split, names in self._classes.items() if split and names})
 
     @cached_property
     def _classes(self) -> Mapping[str, set[Folder]]:
-        """Return the classes of each split folder."""
+        """Return split folder → its classes."""
         found = defaultdict[str, set[Folder]](set)
         for split, name in map(self._split_and_class, self.folders):
             found[split] |= {name} - {()}
@@ -125,7 +127,7 @@ class Folders(Layout):
 
     @property
     def unlabelled(self) -> frozenset[str]:
-        """Return the held-out splits without a class folder, or with one that is like none of the training's."""
+        """Return the held-out splits with at most one class folder, unless training has a folder of a similar name."""
         classes = {split.lower(): {likeness(name[-1]) for name in names} for split, names in self._classes.items()}
         trained = set[str]().union(*(classes.get(split, ()) for split in TRAINING))
         found = {split for split, names in classes.items() if len(names) < 2 and not names & trained}
@@ -133,14 +135,14 @@ class Folders(Layout):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return a line if images lie in a class folder and in a folder within, which is another class."""
+        """Return a line if a class folder with images contains another folder with images, which is another class."""
         names = set[Folder]().union(*self._classes.values())
         within = sorted((name[:at], name) for name in names for at in range(1, len(name)) if name[:at] in names)
         if not within:
             return []
         above, name = within[0]
-        remedy = f"if they are one class, --set conversion.class_depth={len(above)} takes it from the folder above"
-        return [f"{_path(above)} and {_path(name)} both hold images and are two classes: {remedy}"]
+        remedy = f"if they are one class, --set conversion.class_depth={len(above)} takes the upper folder for both"
+        return [f"{_path(above)} and {_path(name)} both have images and are two classes; {remedy}"]
 
     @property
     def _tops(self) -> list[str]:
@@ -149,7 +151,7 @@ class Folders(Layout):
         return ["/".join((*self.depth.above, name, "<class>/")) for name in self._names]
 
     def items(self) -> Iterator[Item]:
-        """Yield every file, by name."""
+        """Yield each file of the source, ordered by name."""
         known = functools.cache(self._described)
         for file in self.read:
             split, label, reason = known(file.folder)
@@ -159,7 +161,7 @@ class Folders(Layout):
                 yield Item(file.name, Place(file.path), label, split, stray=not file.is_image)
 
     def _described(self, folder: str) -> tuple[str, str, str]:
-        """Return split, class and reason for the images of a folder; the reason explains a missing class."""
+        """Return split, class and reason for the images of a folder; the reason is empty if there is a class."""
         split, parts = self._split_and_class(_parts(folder))
         label = "/".join(parts)
         reason = "" if label else "lies in no class folder"
@@ -173,15 +175,15 @@ class Folders(Layout):
 
 
 def _parts(folder: str) -> Folder:
-    """Return the cleaned parts of a path; of Hive's partitions, as ``label=cat``, the value."""
+    """Return the cleaned components of a path; a Hive partition such as ``label=cat`` becomes its value."""
     return tuple(part for part in (_PARTITION.sub("", cleaned(part)) for part in folder.split("/")) if part)
 
 
 def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:
-    """Find the position of split names; return None if no folder is named for a split.
+    """Return the position of the split folders, or None if no folder has the name of a split.
 
     Args:
-        folders: number of images by folder.
+        folders: folder → number of images directly in it.
 
     Raises:
         SourceError: a folder may be a split or a class.
@@ -203,7 +205,7 @@ def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:
 
 
 def class_folders(folders: Collection[Folder]) -> set[Folder]:
-    """Return the folders, each without its first part that is a split name."""
+    """Return the folders with their first component that names a split removed."""
     names, found = _split_names(folders), set[Folder]()
     for folder in folders:
         at = next(iter(_places(folder, names)), len(folder))
@@ -212,19 +214,19 @@ def class_folders(folders: Collection[Folder]) -> set[Folder]:
 
 
 def _split_names(folders: Collection[Folder]) -> frozenset[str]:
-    """Return the folder names that are splits; ``dev`` is a split only beside another such name, else a class."""
+    """Return the folder names that mean splits; ``dev`` means a split only next to another split name."""
     there = {part.lower() for folder in folders for part in folder} & SPLIT_NAMES
     return SPLIT_NAMES - {DEV} if there == {DEV} else SPLIT_NAMES
 
 
 def _places(folder: Folder, names: frozenset[str] = SPLIT_NAMES) -> tuple[int, ...]:
-    """Return the places of split names in a path; ``dev`` is a class beside another such name."""
+    """Return the depths at which a path has a split name; ``dev`` counts only if there is no other."""
     found = [at for at, part in enumerate(folder) if part.lower() in names]
     return tuple([at for at in found if folder[at].lower() != DEV] or found)
 
 
 def _require_most(found: SplitFolders, folders: Mapping[Folder, int]) -> None:
-    """Check that most images outside the split folders' top level belong to one of several classes."""
+    """Raise an error unless there are several classes and most images are in split folders."""
     places = {folder: found.split_and_class(folder) for folder in folders}
     total = sum(folders[folder] for folder, (split, name) in places.items() if name or not split)
     elsewhere = {folder: folders[folder] for folder, (split, _) in places.items() if not split}
@@ -234,8 +236,8 @@ def _require_most(found: SplitFolders, folders: Mapping[Folder, int]) -> None:
     split = next(folder[: found.depth + 1] for folder, (split, _) in places.items() if split)
     place = max(elsewhere, key=elsewhere.__getitem__)
     raise SourceError(
-        f"{_path(split)} may be a split or a class: {beside:,} of {total:,} images lie beside such folders "
-        f"({elsewhere[place]:,} in {_path(place)}); move those out of the source, or {_RENAME}"
+        f"cannot tell whether {_path(split)} is a split or a class: {beside:,} of {total:,} images are in folders not "
+        f"named like a split ({elsewhere[place]:,} in {_path(place)}); move these out of the source, or {_RENAME}"
     )
 
 
@@ -245,27 +247,27 @@ def _unclear(named: Sequence[Folder]) -> str:
         shown = [_path((*parent, "train")) for parent in parents[:3]]
         sources = " or ".join(_path(parent).rstrip("/") for parent in parents[:3] if parent) or "one"
         return (
-            f"several folders hold splits ({', '.join(shown)}): their relation is unknown; "
+            f"several folders have splits ({', '.join(shown)}), and how they belong together is unknown; "
             f"give one of them as the source ({sources}), or sort the images into train/<class>/* and test/<class>/*"
         )
     first = min(named, key=lambda folder: [part.lower() not in SPLIT_NAMES for part in folder])
     at = _places(first)[-1]
-    found = f"{_path(first[: at + 1])} may be a split or a class"
+    found = f"cannot tell whether {_path(first[: at + 1])} is a split or a class"
     if not parents:
-        found += f": its name means test images ({', '.join(HELD_OUT)}), and no folder is named {TRAINING[0]}"
+        found += f": its name is one for test images ({', '.join(HELD_OUT)}), but no folder is named {TRAINING[0]}"
     return f"{found}; {_RENAME}"
 
 
 def _refuse_similar(folders: Mapping[Folder, int]) -> None:
-    """Refuse folders whose names contain a split, like ``seg_train`` and ``seg_test``, at most places of a depth."""
+    """Refuse folders whose names contain a split, such as ``seg_train`` and ``seg_test``, if they have most images."""
     for depth in range(max(map(len, folders), default=0)):
         deep = {folder: split_in_name(folder[depth]) for folder in folders if len(folder) > depth}
         places = {split in TRAINING: _path(folder[: depth + 1]) for folder, split in deep.items() if split}
         covered = sum(folders[folder] for folder, split in deep.items() if split)
         if len(places) > 1 and covered > _MOST * sum(folders.values()):
             raise SourceError(
-                f"{places[True]} and {places[False]} look like splits, not like classes; rename them to train and "
-                "test, or give one of them as the source"
+                f"{places[True]} and {places[False]} look like splits, not classes; rename them to train and test, or "
+                "give one of them as the source"
             )
 
 

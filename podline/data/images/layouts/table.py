@@ -1,4 +1,4 @@
-"""Tables of labels beside file names, or beside the images themselves: CSV, TSV, JSON Lines or Parquet."""
+"""Tables of labels with file names, or with the images themselves: CSV, TSV, JSON Lines or Parquet."""
 
 from __future__ import annotations
 
@@ -52,26 +52,26 @@ from podline.data.rawfiles import reading
 from podline.data.shown import printable, shortened
 from podline.data.texts import cleaned, cleaned_path
 
-# Above this share of files with several rows, a table describes something else, for example boxes of objects.
+# Share of files with several rows above which a table describes something else, for example boxes of objects.
 _MAX_REPEATED = 0.1
-_IMAGES = 64  # rows with images that are read at once
-_LEAST = 60  # bytes of an image's file
+_IMAGES = 64  # rows with images that are read at a time
+_LEAST = 60  # fewest bytes of an image file
 _METADATA = b"huggingface"
-# Tables whose labels are no truth, by their names: sample_submission.csv, predictions_2.csv, test-preds.csv.
+# Names of tables with predicted labels: sample_submission.csv, predictions_2.csv, test-preds.csv.
 _NO_TRUTH = re.compile("submission|predict(?:ion|ed)|pseudo|(?<![a-z])(?:sample_?sub|preds?)(?![a-z])")
-_PREDICTIONS = "has labels that are no truth, by its name; if they are, give the table itself as the source"
-_PASSED = "is not read, nor are the images that it alone names"
+_PREDICTIONS = "has predicted labels, judged by its name; if they are true, give the table itself as the source"
+_PASSED = "is not read, nor are images that no other table names"
 
 
 class ClassTable(NamedTuple):
     """A table of images and their classes.
 
     Attributes:
-        file: the table's file.
-        columns: the roles of its columns.
-        has_images: whether the column of files holds the images themselves.
-        class_names: class names by label, if the file has them.
-        passed: why its labels are not read; empty if they are.
+        file: the file of the table.
+        columns: the roles of the table's columns.
+        has_images: whether the column of files contains the images themselves.
+        class_names: names of the classes by label, if the file has them.
+        passed: why the table's labels are not read; empty if they are.
     """
 
     file: ListedFile
@@ -82,7 +82,7 @@ class ClassTable(NamedTuple):
 
     @property
     def series(self) -> str:
-        """Return what the names of a table's parts have in common: the split, or the name without numbers."""
+        """Return what all parts of a table have in common: the split in the name, or the name without digits."""
         return split_in_name(self.file.name) or re.sub("[0-9]+", "", posixpath.basename(self.file.name))
 
     def read(self, row: Mapping[str, Any], settings: ImagesSettings) -> tuple[str | None, str, str]:
@@ -97,12 +97,12 @@ class ClassTable(NamedTuple):
 
 
 class _Listed(NamedTuple):
-    """The rows of tables that name files.
+    """The rows of all tables that name files.
 
     Attributes:
-        file: the file with the items, one per line.
-        named: which of the surrounding files are named.
-        repeated: the rows of files that have several rows.
+        file: a temporary file with the items, one JSON document per line.
+        named: mask of the surrounding files that a table names, (n,).
+        repeated: file → its items, for files named in several rows.
     """
 
     file: IO[str]
@@ -110,7 +110,7 @@ class _Listed(NamedTuple):
     repeated: Mapping[str, Sequence[Item]]
 
     def items(self) -> Iterator[Item]:
-        """Yield the rows; only one caller at a time may read the file."""
+        """Yield the items in the file; only one caller at a time may iterate."""
         self.file.seek(0)
         for line in self.file:
             key, data, *rest = json.loads(line)
@@ -119,14 +119,14 @@ class _Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class Tables(Layout):
-    """The layout of tables; it also reads every file that a table names.
+    """The layout of tables, and of the files that they name.
 
     Attributes:
-        tables: the tables with labels; either all hold images, or all hold file names.
-        passed: the tables without labels, whose files are not read.
-        around: the files that they may name.
+        tables: the tables with labels; either all contain images, or all contain file names.
+        passed: the tables without usable labels; the files that only they name are not read.
+        around: the files that the tables may name.
         settings: settings of the conversion.
-        said: the values of labels by series of tables, complete after all items.
+        said: series of tables → values of its labels, complete after all items.
     """
 
     tables: Sequence[ClassTable]
@@ -141,10 +141,10 @@ class Tables(Layout):
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return the tables that name labels and files, or that hold images.
+        """Return the tables that have labels and files, or that contain images.
 
         Raises:
-            SourceError: no table has labels, or a table with images is damaged or differs from the others.
+            SourceError: no table has labels, or a table with images is damaged or has other columns than the others.
         """
         found, problems = list[ClassTable](), list[str]()
         for file in files.ending(*ENDINGS):
@@ -171,39 +171,39 @@ class Tables(Layout):
 
     @property
     def words(self) -> str:
-        """Describe the tables and columns."""
+        """Describe the tables and their columns."""
         files = first_few([printable(table.file.name) for table in self.tables], 3)
         images = " of images" if self.tables[0].has_images else ""
         return f"table{images}, {files}, {self.tables[0].columns.words}"
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return a line on each table that is passed over, on joined tables, and on tables with one label."""
+        """Return a line for each table that is not read, for tables read as one, and for tables with a single label."""
         lines = [f"{printable(table.file.name)} {_PASSED}: it {table.passed}" for table in self.passed]
         names = {table.series: printable(table.file.name) for table in self.tables}
         joined = [name for series, name in names.items() if series != split_in_name(name)]
         if joined[1:] and not (self.tables[0].columns.split or self.tables[0].columns.flags):
-            lines.append(f"the tables {joined[0]} and {joined[1]} are read as one; if one is no truth, give the other")
+            lines.append(f"the tables {joined[0]} and {joined[1]} are read as one; if only one is true, give it alone")
         for series, found in self.said.items():
             if len(names) > 1 and not is_placeholder(found.only):
-                lines.append(f"{names[series]} has one label only, {shortened(found.only)}; is it a placeholder?")
+                lines.append(f"{names[series]} has only one label, {shortened(found.only)}; is it a placeholder?")
         return lines
 
     def reads(self, file: ListedFile, /) -> bool:
-        """Return whether a file is a table, or is named in one."""
+        """Return whether a file is a table, or is named in a table."""
         if super().reads(file) or self.tables[0].has_images:
             return super().reads(file)
         return any(self._listed.named[at] for at, _ in self._by_path.find(file.path))
 
     def items(self) -> Iterator[Item]:
-        """Yield every row."""
+        """Yield an item for each row of each table."""
         if not self.tables[0].has_images:
             yield from _joined(self._listed.items(), self._listed.repeated, self.settings)
             return
         for table in self.tables:
             column, some = table.columns.label, self.said[table.series]
             for number, row in enumerate(parquet_rows(table.file, table.columns.names, _IMAGES)):
-                if not (table.class_names and isinstance(row.get(column), int)):  # else it is the number of a class
+                if not (table.class_names and isinstance(row.get(column), int)):  # an index of class_names
                     some.add(value_in(row, column))
                 yield _image(table, f"{table.file.name}[{number}]", row, self.settings)
             some.refuse_unclear(table.file.path, column, self.settings)
@@ -218,7 +218,7 @@ class Tables(Layout):
 
     @cached_property
     def _by_stem(self) -> Names:
-        """Index the images by path without the ending."""
+        """Index the image files by path without extension."""
         return Names(
             self.around, lambda file: cleaned_path(file.name[: file.name.rfind(".")]) if file.is_image else None
         )
@@ -226,8 +226,8 @@ class Tables(Layout):
     @cached_property
     def _listed(self) -> _Listed:
         named, keys = np.zeros(len(self.around), np.bool_), array("q")
-        file = tempfile.NamedTemporaryFile("w+", delete=False)  # noqa: SIM115 (closed with this object)
-        Path(file.name).unlink()  # at once, since this process may be killed
+        file = tempfile.NamedTemporaryFile("w+", delete=False)  # noqa: SIM115 (closed when this object is deleted)
+        Path(file.name).unlink()  # now, since this process may be killed
         for table in self.tables:
             column, some = table.columns.label, self.said[table.series]
             for row in rows_of(table.file, table.columns.names):
@@ -247,7 +247,7 @@ class Tables(Layout):
         return listed._replace(repeated=repeated)
 
     def _item(self, table: ClassTable, row: Row) -> tuple[int, Item]:
-        """Return a row's item, and the number of the file that it names, or -1."""
+        """Return a row's item, and the index in ``around`` of the file that the row names, or -1."""
         if row.reason:
             return -1, Item(row.key, b"", reason=row.reason)
         try:
@@ -264,7 +264,7 @@ class Tables(Layout):
         return at, Item(file.name, Place(file.path), label, split, group)
 
     def _named(self, table: ClassTable, name: str) -> tuple[str, list[tuple[int, ListedFile]]]:
-        """Return the path that a table names, and the files there with their numbers, or those with another ending."""
+        """Return the path that a table names, and (index, file) of the files there, possibly with another extension."""
         inside = self.around.relative(name)
         folder = "" if self.settings.images or inside != name else posixpath.dirname(table.file.name)
         path = posixpath.normpath(posixpath.join(folder, inside))
@@ -275,7 +275,7 @@ class Tables(Layout):
 
 
 def _unusable(path: str, files: Sequence[ListedFile]) -> str:
-    """Return why none of the files of a path or ID can be read; empty if one can."""
+    """Return why the file of a path or ID cannot be used; empty if exactly one readable file exists."""
     if len(files) > 1:
         return f"may be {files[0].name} or {files[1].name}"
     if path.startswith(("../", "/")):
@@ -286,21 +286,21 @@ def _unusable(path: str, files: Sequence[ListedFile]) -> str:
 
 
 def _table(file: ListedFile, images: Sequence[str], settings: ImagesSettings, *, is_asked: bool) -> ClassTable:
-    """Return a table of names, or a Parquet file with images, as Hugging Face's datasets write them.
+    """Return a table of file names, or a Parquet file with images, such as Hugging Face's datasets write.
 
     Args:
-        file: the table.
-        images: its columns of images.
+        file: the table's file.
+        images: the columns with images.
         settings: settings of the conversion.
-        is_asked: whether the table itself is the source, so that its labels are read whatever its name.
+        is_asked: whether the user gave the table itself as the source, so that its labels are read whatever its name.
 
     Raises:
-        SourceError: the columns of files or labels are missing, or the labels are not classes.
+        SourceError: a column of files or labels is missing, or the labels are not classes.
     """
     header, image = header_of(file), images[0] if images else ""
     if images[1:]:
         raise SourceError(
-            f"{file.path}: images may be in {', '.join(images)}; say in which by --set conversion.file_column=NAME"
+            f"{file.path}: {', '.join(images)} all have images; choose one by --set conversion.file_column=NAME"
         )
     unlabelled = settings.model_copy(update={"label_column": NONE})
     if not is_asked and _NO_TRUTH.search(posixpath.basename(file.name).lower()):
@@ -319,14 +319,14 @@ def _table(file: ListedFile, images: Sequence[str], settings: ImagesSettings, *,
 
 
 def _image_columns(file: ListedFile, settings: ImagesSettings) -> list[str]:
-    """Return the columns of a Parquet file that hold images, or the chosen one."""
+    """Return the columns of a Parquet file that contain images, or only the chosen one."""
     fitting = [field.name for field in schema_of(file) if holds_bytes(field.type)]
     found = [name for name in fitting if _are_images(file, name)]
     return [settings.file_column] if settings.file_column in found else found
 
 
 def _are_images(file: ListedFile, column: str) -> bool:
-    """Return whether a column holds images, not texts in bytes, as of Impala and Spark, or short lists of numbers."""
+    """Return whether a column contains images, not texts stored as bytes (Impala, Spark) or short lists of numbers."""
     values = (row[column] for row in parquet_rows(file, [column], _IMAGES))
     first = next((value for value in values if value is not None), {})
     data = _bytes_of(first)
@@ -337,7 +337,7 @@ def _are_images(file: ListedFile, column: str) -> bool:
 
 
 def _bytes_of(image: Any) -> bytes | None:
-    """Return the bytes of an image's file, which may be a list of numbers or in an object; None if there are none."""
+    """Return the bytes of an encoded image, which may be a list of numbers or in an object; None if there are none."""
     data: Any = image.get("bytes") if is_object(image) else image
     with contextlib.suppress(ValueError, TypeError):
         return data if isinstance(data, bytes) else bytes(number % 256 for number in data)
@@ -353,12 +353,12 @@ def _image(table: ClassTable, key: str, row: Mapping[str, Any], settings: Images
             key, data if isinstance(data, bytes) else b"", None, split_in_name(table.file.name), reason=str(error)
         )
     if data is None:
-        return Item(key, b"", label, split, group, "holds no image's bytes")
+        return Item(key, b"", label, split, group, "has no image bytes")
     return Item(key, data, label, split, group)
 
 
 def _class_names(file: ListedFile, label: str) -> tuple[str, ...]:
-    """Return a ClassLabel's names from the schema's metadata, as ``datasets`` writes them; empty if missing."""
+    """Return the names of a ClassLabel from the schema's metadata, written by ``datasets``; empty if there are none."""
     with reading(file.path, "Parquet with metadata of Hugging Face", "write it again"):
         said: Any = json.loads((schema_of(file).metadata or {}).get(_METADATA, b"{}"))
     for key in ("info", "features", label):
@@ -373,7 +373,7 @@ def _class_names(file: ListedFile, label: str) -> tuple[str, ...]:
 def _repeated(
     where: str, items: Iterable[Item], hashes: npt.NDArray[np.int64], files: int, allowed: float
 ) -> dict[str, list[Item]]:
-    """Return the rows of files with several rows, by key; ``hashes`` are those of candidate keys.
+    """Return file → items for files with several rows; ``hashes`` are hashes of the keys that may be repeated.
 
     Raises:
         SourceError: too many files have several rows.
@@ -387,17 +387,17 @@ def _repeated(
         [(key, same)] = rows.items()
         raise SourceError(
             f"{where}: {len(wanted):,} of {files:,} files have several rows vs {allowed:.0%} at most "
-            f"({printable(key)} has {len(same)}, with {_labels(same, ', ')}): these are several labels of an image, or "
-            "of objects in it, and Podline reads one class for each whole image; give a table with one row for each "
-            "image"
+            f"({printable(key)} has {len(same)}, with {_labels(same, ', ')}), so the rows are several labels of an "
+            "image, or of objects in it, but Podline reads one class for each whole image; give a table with one row "
+            "for each image"
         )
     return rows
 
 
 def _joined(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]], settings: ImagesSettings) -> Iterator[Item]:
-    """Yield the items; those of a file with several rows get a reason, or are one with all labels if it may have them.
+    """Yield the items; join the rows of a file into one item with all labels, or give them a reason.
 
-    Items with a reason stay unchanged.
+    Rows are joined only if an image may have several labels. Items with a reason stay unchanged.
     """
     before = set[str]()
     for item in items:
@@ -411,7 +411,7 @@ def _joined(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]], setti
             reason = f"is listed as {_labels(same, ' and as ')}" if differs else "is listed before" if is_again else ""
             yield item._replace(reason=reason)
         elif not is_again:
-            reason = f"is listed as of {' and of '.join(splits)}" if len(splits) > 1 else ""
+            reason = f"is listed in the splits {' and '.join(splits)}" if len(splits) > 1 else ""
             names = [name for one in same for name in json.loads(one.label or "[]")]
             label = settings.targets.text(names) if any(one.label for one in same) else None
             yield item._replace(label=label, reason=reason)

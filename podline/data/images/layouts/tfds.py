@@ -1,6 +1,6 @@
-"""Data sets prepared by TensorFlow Datasets: TFRecords of encoded images, beside features.json.
+"""Data sets prepared by TensorFlow Datasets: TFRecords of encoded images, next to features.json.
 
-TFDS 4 writes the files (``FeaturesDict.save_config``, the ``DatasetInfo`` proto as JSON); this module reads them
+TFDS 4 writes these files (``FeaturesDict.save_config``, the ``DatasetInfo`` proto as JSON); this module reads them
 without TFDS. An image is read from its shard only when it is decoded.
 """
 
@@ -55,14 +55,14 @@ _NOTHING: Any = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("Fea
 
 
 class _Split(BaseModel):
-    """A split in dataset_info.json."""
+    """A split in dataset_info.json, with the number of records in each shard."""
 
     name: str
     lengths: list[NonNegativeInt] = Field(alias="shardLengths")
 
 
 class _Info(BaseModel):
-    """dataset_info.json."""
+    """The part of dataset_info.json that is read."""
 
     name: str = "?"
     version: str = ""
@@ -71,13 +71,13 @@ class _Info(BaseModel):
 
 
 class _Features(BaseModel):
-    """features.json."""
+    """The part of features.json that is read."""
 
     features: dict[str, dict[str, Any]] = Field(validation_alias=AliasPath("featuresDict", "features"))
 
 
 class Shard(NamedTuple):
-    """A file with records, and its number of records by dataset_info.json."""
+    """A TFRecord file of a split, with its number of records according to dataset_info.json."""
 
     file: ListedFile
     split: str
@@ -86,15 +86,15 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared(Layout):
-    """The layout of prepared data sets.
+    """The layout of data sets prepared by TFDS.
 
     Attributes:
-        name: the data set's name in TFDS.
-        shards: the files of records, in order.
-        image: the feature with the image.
-        label: the feature with the class.
+        name: name and version of the data set in TFDS.
+        shards: the TFRecord files, in order.
+        image: name of the image feature.
+        label: name of the label feature.
         classes: number of classes.
-        class_names: names by label; numbers if the classes have no names.
+        class_names: names of the classes by label; empty if the classes have no names.
     """
 
     name: str
@@ -110,7 +110,7 @@ class Prepared(Layout):
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return the data set among some files, or None.
+        """Return the data set that the files form, or None.
 
         Raises:
             SourceError: there are several data sets, a file is missing or unreadable, or no feature is a labelled
@@ -122,12 +122,12 @@ class Prepared(Layout):
         found = {folder: beside for folder, beside in folders.items() if beside.keys() >= {INFO, FEATURES}}
         if len(found) > 1:
             shown = ", ".join(folder or "." for folder in [*found][:3])
-            raise SourceError(f"{len(found)} prepared data sets lie there ({shown}); give the folder of one version")
+            raise SourceError(f"got {len(found)} prepared data sets ({shown}) vs one; give the folder of one version")
         return cls._opened(next(iter(found.values())), settings) if found else None
 
     @classmethod
     def _opened(cls, beside: Mapping[str, ListedFile], settings: ImagesSettings) -> Self:
-        """Open a data set, given its files by name."""
+        """Open a data set from its files, by name."""
         said = _said(beside[INFO], _Info)
         image, label, classes = _chosen(beside[FEATURES], settings)
         names = beside.get(f"{label}.labels.txt")
@@ -143,11 +143,11 @@ class Prepared(Layout):
 
     @property
     def splits(self) -> frozenset[str]:
-        """Return the split names in TFDS."""
+        """Return TFDS's split names that Podline knows."""
         return frozenset(shard.split for shard in self.shards) & SPLIT_NAMES
 
     def items(self) -> Iterator[Item]:
-        """Yield every record."""
+        """Yield an item for each record."""
         for shard in self.shards:
             for number, (start, record) in enumerate(_records(shard)):
                 with reading(f"{shard.file.path}: record {number}", "a tf.train.Example", _REMEDY):
@@ -155,7 +155,7 @@ class Prepared(Layout):
                 image, label = (found.get(name.encode(), _NOTHING) for name in (self.image, self.label))
                 data, (named, problem) = _only(image.bytes.value), self._label(_only(label.integers.value))
                 place = Place(shard.file.path, start + record.find(data), len(data)) if data else b""
-                problem = f"holds no image in {self.image}" if data is None else problem
+                problem = f"has no image in {self.image}" if data is None else problem
                 yield Item(f"{shard.file.name}[{number}]", place, named, shard.split, reason=problem)
 
     def _label(self, number: int | None) -> tuple[str | None, str]:
@@ -167,7 +167,7 @@ class Prepared(Layout):
 
 
 def _said(file: ListedFile, model: type[Document]) -> Document:
-    """Read and check a JSON file of TFDS."""
+    """Read and validate a JSON file of TFDS."""
     with opened(file, "JSON of TensorFlow Datasets", _REMEDY):
         return model.model_validate_json(Path(file.path).read_bytes())
 
@@ -185,34 +185,34 @@ def _chosen(file: ListedFile, settings: ImagesSettings) -> tuple[str, str, int]:
     """Return the names of the image and label features, and the number of classes.
 
     Raises:
-        SourceError: a feature is missing, or several fit and no setting names one.
+        SourceError: a feature is missing, or several fit and no setting chooses one.
     """
     found = _said(file, _Features).features
     image = _of_sort(file, found, "image", settings.file_column, "an encoded image", "file_column")
     label = _of_sort(file, found, "classLabel", settings.label_column, "a label of classes", "label_column")
     classes = str(found[label]["classLabel"].get("numClasses", ""))
     if not re.fullmatch(r"[0-9]{1,9}", classes):
-        raise SourceError(f"{file.path}: {label} has {printable(classes)!r} classes vs a number; {_REMEDY}")
+        raise SourceError(f"{file.path}: {label} has {printable(classes)!r} classes, expected a number; {_REMEDY}")
     return image, label, int(classes)
 
 
 def _of_sort(
     file: ListedFile, features: Mapping[str, dict[str, Any]], sort: str, given: str, what: str, setting: str
 ) -> str:
-    """Return the name of the only feature of a type, or the one that a setting names."""
+    """Return the name of the only feature of a type, or the one that a setting chooses."""
     fitting = [name for name, said in features.items() if is_object(said.get(sort))]
     if given in fitting or (len(fitting) == 1 and not given):
         return given or fitting[0]
     if not fitting:
         all_of_them = ", ".join(map(printable, features)) or "none"
         raise SourceError(f"{file.path}: got the features {all_of_them}, expected {what} in TFDS's types")
-    asked = f", and {printable(given)} is not" if given else ""
+    asked = f", but {printable(given)} is not" if given else ""
     there = " and ".join(map(printable, fitting))
-    raise SourceError(f"{file.path}: {there}: each is {what}{asked}; choose one by --set conversion.{setting}=NAME")
+    raise SourceError(f"{file.path}: each of {there} is {what}{asked}; choose one by --set conversion.{setting}=NAME")
 
 
 def _shards(said: _Info, beside: Mapping[str, ListedFile]) -> list[Shard]:
-    """Return the shards that dataset_info.json lists, in order.
+    """Return the shards listed in dataset_info.json, in order.
 
     Raises:
         SourceError: the file format is not TFRecord, or a shard is missing.
@@ -238,23 +238,23 @@ def _shards(said: _Info, beside: Mapping[str, ListedFile]) -> list[Shard]:
 
 
 def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:
-    """Yield every record of a shard, with the position of its first byte.
+    """Yield each record of a shard with the byte offset at which it starts.
 
     Raises:
-        SourceError: the file cannot be read, is cut or damaged, or has a wrong number of records.
+        SourceError: the file cannot be read, is truncated or damaged, or has a wrong number of records.
     """
     count, place = 0, 0
     with opened(shard.file, "TFRecords", _REMEDY), Path(shard.file.path).open("rb") as stream:
         while head := stream.read(HEADER_BYTES):
             where = f"{shard.file.path}: record {count} at byte {place:,}"
             if len(head) < HEADER_BYTES or masked_crc(head[:8]) != head[8:]:
-                raise SourceError(f"{where} is cut or damaged: its length does not have its checksum; {_REMEDY}")
+                raise SourceError(f"{where} is cut or damaged: its length does not match its checksum; {_REMEDY}")
             size = int.from_bytes(head[:8], "little")
             if size > 2 * bounds.IMAGE_BYTES:
-                raise SourceError(f"{where} has {size:,} bytes vs {2 * bounds.IMAGE_BYTES:,} at most")
+                raise SourceError(f"{where} has {size:,} bytes vs {2 * bounds.IMAGE_BYTES:,} at most; {_REMEDY}")
             record, crc = stream.read(size), stream.read(4)
             if masked_crc(record) != crc:
-                raise SourceError(f"{where} is cut or damaged: its bytes do not have their checksum; {_REMEDY}")
+                raise SourceError(f"{where} is cut or damaged: its bytes do not match their checksum; {_REMEDY}")
             yield place + HEADER_BYTES, record
             place, count = place + HEADER_BYTES + size + 4, count + 1
     if count != shard.records:

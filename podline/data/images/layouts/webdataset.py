@@ -1,7 +1,7 @@
-"""WebDataset: tar files with samples such as ``key.jpg`` beside ``key.cls`` or ``key.json``.
+"""WebDataset: tar files with samples such as ``key.jpg`` next to ``key.cls`` or ``key.json``.
 
-The format: https://github.com/webdataset/webdataset. The members of a sample are adjacent. A sample's key is the path
-of its members up to the first dot of the name; what follows is the name of a member, like ``jpg`` or ``mask.png``.
+The format: https://github.com/webdataset/webdataset. The members of a sample are adjacent. Their common path up to the
+first dot of the file name is the sample's key; the rest is the suffix, such as ``jpg`` or ``mask.png``.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from podline.data.shown import printable
 ENDINGS = (".tar", ".tgz", ".tar.gz")
 _IMAGES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "img", "image"})
 _CLASSES, _TEXT, _JSON = ("cls", "class", "label"), "txt", "json"
-_KEY = "__key__"  # the key of a sample's image
+_KEY = "__key__"  # pseudo-column that stands for a sample's image
 _REMEDY = "restore the archive"
 _UNDOTTED = "s,^[.]/,,;s/[.]/_/g;s/_\\([^_]*\\)$/.\\1/"  # for tar: all dots but the last become underscores
 
 Sample = dict[str, Place | bytes]
-"""A sample's members by the suffix after the key: ``jpg``, ``cls`` …"""
+"""Suffix after the key (``jpg``, ``cls`` …) → content or location of the member."""
 
 
 @dataclass(frozen=True)
 class WebDataset(Layout):
-    """The layout of WebDataset's tar files, which are read again each time, since they may be large.
+    """The layout of WebDataset's tar files, which are read anew for each pass, since they may be large.
 
     Attributes:
         settings: settings of the conversion.
@@ -66,21 +66,21 @@ class WebDataset(Layout):
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return the tar files; None if there are none, or if no sample has a class.
+        """Return the layout of the tar files; None if there are none, or no sample has a class.
 
         Raises:
-            SourceError: the keys of samples have dots.
+            SourceError: the keys of samples contain dots.
         """
         archives = files.ending(*ENDINGS)
         return cls(archives, settings) if any(_has_samples(file, settings) for file in archives) else None
 
     @property
     def words(self) -> str:
-        """Describe the number of archives."""
+        """Describe the number of tar files."""
         return f"WebDataset, archives: {len(self.read)}"
 
     def items(self) -> Iterator[Item]:
-        """Yield every sample; raise an error at the end if the labels are not classes."""
+        """Yield an item for each sample; at the end, raise an error if the labels are not classes."""
         classes = _Classes(self.settings, f"{self.read[0].path}: a sample's JSON")
         labelled = False
         for file in self.read:
@@ -117,7 +117,7 @@ def _item(file: ListedFile, key: str, sample: Sample, classes: _Classes) -> Item
 
 
 def _images(sample: Sample, settings: ImagesSettings) -> list[str]:
-    """Return the members that are images, or the chosen one; those without a further dot come first."""
+    """Return the suffixes of image members, or the chosen one; those with a further dot only if there are no others."""
     if given := settings.file_column.lower().removeprefix("."):
         return [given] if given in sample else []
     dotted = [ending for ending in sample if ending.rpartition(".")[2] in _IMAGES]
@@ -125,30 +125,30 @@ def _images(sample: Sample, settings: ImagesSettings) -> list[str]:
 
 
 def _labels(sample: Sample, settings: ImagesSettings) -> list[str]:
-    """Return the members that may hold the class, the most likely first."""
+    """Return the suffixes of members that may contain the class, the most likely first."""
     given = settings.label_column.lower().removeprefix(".")
     endings = (given, _JSON) if given else (*_CLASSES, _JSON, _TEXT)
     return [ending for ending in endings if ending in sample]
 
 
 def _refuse_unsorted(file: ListedFile, key: str, parts: set[int]) -> None:
-    """Check that an incomplete sample is no part of an earlier one; ``parts`` are hashes of such samples' keys."""
+    """Raise an error if an incomplete sample's key occurred before; ``parts`` has the hashes of such keys."""
     if hash(key) in parts:
         raise SourceError(
-            f"{file.path}: the members of {printable(key)} lie apart, expected side by side; write the archive with "
-            "`tar --sort=name`"
+            f"{file.path}: the members of {printable(key)} are not adjacent, as WebDataset expects; write the archive "
+            "with `tar --sort=name`"
         )
     parts.add(hash(key))
 
 
 @dataclass(frozen=True)
 class _Classes:
-    """Reads the classes of samples.
+    """Reads the classes of samples, and collects labels for checks.
 
     Attributes:
         settings: settings of the conversion.
-        where: name of a sample's JSON in errors.
-        labels: the labels of the samples read so far, by the field that holds them.
+        where: name of a sample's JSON, for errors.
+        labels: field or suffix → labels read so far.
         said: the JSON objects of the first samples.
     """
 
@@ -159,11 +159,11 @@ class _Classes:
 
     @cached_property
     def _by_member(self) -> ImagesSettings:
-        """Return the settings for JSON beside a member with the class."""
+        """Return settings that ignore the label in a sample's JSON, since another member has the class."""
         return self.settings.model_copy(update={"label_column": NONE})
 
     def read(self, sample: Sample, file: ListedFile) -> tuple[str | None, str, str]:
-        """Return a sample's label, split and group, if it has them.
+        """Return label, split and group of a sample; None or empty if it has none.
 
         Raises:
             ValueError: a value is invalid.
@@ -177,7 +177,10 @@ class _Classes:
             by_member = members[0] != _JSON
             try:
                 columns = known_columns(
-                    "its JSON", [_KEY, *values], self._by_member if by_member else self.settings, _KEY
+                    "the JSON of a sample",
+                    [_KEY, *values],
+                    self._by_member if by_member else self.settings,
+                    _KEY,
                 )
             except NoColumnError as error:
                 raise ValueError(f"cannot be used: {error}") from None
@@ -194,7 +197,7 @@ class _Classes:
 
 
 def _has_samples(file: ListedFile, settings: ImagesSettings) -> bool:
-    """Return whether one of an archive's samples has a class."""
+    """Return whether any sample of a tar file has a class."""
     for key, sample in _samples(file):
         labels = _labels(sample, settings)
         if labels and (labels != [_TEXT] or _images(sample, settings)):
@@ -204,7 +207,7 @@ def _has_samples(file: ListedFile, settings: ImagesSettings) -> bool:
 
 
 def _refuse_dotted(file: ListedFile, key: str, sample: Sample) -> None:
-    """Check that no class of an image would be found if their key had no further dot."""
+    """Raise an error if keys contain dots: if an image without a class would have one by splitting at the last dot."""
     stems = {ending.rpartition(".")[0] for ending in sample if ending.rpartition(".")[2] in _IMAGES} - {""}
     for ending in sample:
         stem, _, last = ending.rpartition(".")
@@ -213,14 +216,14 @@ def _refuse_dotted(file: ListedFile, key: str, sample: Sample) -> None:
             paths = old.with_suffix(".unpacked"), old, old.with_suffix(".new.tar")
             folder, archive, new = (shlex.quote(str(path)) for path in paths)
             raise SourceError(
-                f"{file.path}: the key of {printable(f'{key}.{ending}')} ends at the first dot, as everywhere in a "
-                f"WebDataset, so samples are mixed up: `mkdir {folder} && tar xf {archive} -C {folder} --transform="
+                f"{file.path}: WebDataset ends the key of {printable(f'{key}.{ending}')} at the first dot, so samples "
+                f"are mixed up; remove the other dots: `mkdir {folder} && tar xf {archive} -C {folder} --transform="
                 f"'{_UNDOTTED}' && tar cf {new} --sort=name -C {folder} .`, and give the new archive"
             )
 
 
 def _samples(file: ListedFile) -> Iterator[tuple[str, Sample]]:
-    """Yield the samples of an archive with their keys."""
+    """Yield key and members of each sample in a tar file."""
     key, sample = "", Sample()
     for name, place in _members(file):
         folder, _, last = name.rpartition("/")
@@ -236,9 +239,9 @@ def _samples(file: ListedFile) -> Iterator[tuple[str, Sample]]:
 
 
 def _members(file: ListedFile) -> Iterator[tuple[str, Place | bytes]]:
-    """Yield an archive's files with the places of their bytes, or the bytes themselves if it is compressed."""
+    """Yield name and location of each file in a tar file, or its bytes if the tar file is compressed."""
     packed, unpacked, most = not file.ends(ENDINGS[0]), 0, bounds.unpacked(file.bytes)
-    # tarfile's own reading of gzip copies the rest of its unpacked data for each member.
+    # With a gzip file, tarfile itself would copy the remaining unpacked data for each member.
     unpack: Any = gzip.open if packed else Path.open
     with (
         opened(file, "a tar file", _REMEDY),
@@ -247,10 +250,10 @@ def _members(file: ListedFile) -> Iterator[tuple[str, Place | bytes]]:
     ):
         untyped: Any = tar
         while (member := untyped.next()) is not None:
-            untyped.members = []  # tarfile would keep all members
+            untyped.members = []  # else tarfile keeps all members in memory
             unpacked += member.size
             if unpacked > most:
-                raise SourceError(f"{file.path} holds more than {most:,} bytes vs {file.bytes:,} of its own; {_REMEDY}")
+                raise SourceError(f"{file.path} unpacks to more than {most:,} bytes, but has {file.bytes:,}; {_REMEDY}")
             if member.isreg() and not member.issparse() and not is_hidden(member.name):
                 place, name = Place(file.path, member.offset_data, member.size), member.name.removeprefix("./")
                 yield name, untyped.extractfile(member).read(bounds.IMAGE_BYTES + 1) if packed else place
@@ -259,20 +262,20 @@ def _members(file: ListedFile) -> Iterator[tuple[str, Place | bytes]]:
 
 
 def _require_end(file: ListedFile, end: int) -> None:
-    """Check that an archive ends with blocks of zeros and has no bytes after them."""
+    """Raise an error unless a tar file ends with blocks of zeros and nothing after them."""
     with reading(file.path), Path(file.path).open("rb") as stream:
         stream.seek(end)
         rest = stream.read(bounds.CLASS_FILE_BYTES)
         if len(rest) < tarfile.BLOCKSIZE or any(rest) or stream.read(1):
             size = f"{file.bytes:,} bytes, of which {end:,} were read"
-            raise SourceError(f"{file.path} does not end as a tar file does, with zeros: {size}; {_REMEDY}")
+            raise SourceError(f"{file.path} does not end with zeros like a tar file: {size}; {_REMEDY}")
 
 
 def _json(sample: Sample) -> dict[str, Any]:
     """Return the JSON object of a sample.
 
     Raises:
-        ValueError: the JSON is unreadable or is not an object.
+        ValueError: the JSON is invalid or not an object.
     """
     try:
         values: Any = json.loads(_content(sample[_JSON]))
@@ -284,7 +287,7 @@ def _json(sample: Sample) -> dict[str, Any]:
 
 
 def _content(place: Place | bytes) -> bytes:
-    """Return the content of a small member.
+    """Return the content of a small member of a sample.
 
     Raises:
         ValueError: the member is too large.
