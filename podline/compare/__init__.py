@@ -1,1 +1,1 @@
-"""The comparison of two runs, the same for report, commands, promotion and nights. Rules and chance are in contract."""
+"""The comparison of two runs, shared by report, commands, promotion and nightly runs. Rules are in contract."""

@@ -1,7 +1,8 @@
-"""Compares two runs: the difference of their results, the chance in it, the parts that moved, and what differs.
+"""Compares two runs: the difference of their results, how far chance explains it, the changed classes, other inputs.
 
-If both were evaluated on the same test examples, or share some, the difference is tested on these. If more trainings of
-the first run's recipe are known, the second run is compared with their mean. Promotion computes the same figures.
+If both were evaluated on the same test examples, or share some, the difference is tested on the shared examples. If the
+store has more trainings that equal the first run but for the seed ("known trainings"), the second run is compared with
+their mean. Promotion computes the same figures.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ class Difference(Frozen):
 
     Attributes:
         value: the difference.
-        low: lower end of its 95 % interval, by the examples and the seeds …
-        high: … and upper end.
-        chance: what explains it.
-        measured: whether known trainings show the spread between seeds; else it is assumed.
-        trainings: number of known trainings, whose mean is compared.
+        low: lower end of the difference's 95 % interval, which includes chance by examples and by seeds.
+        high: upper end of this interval.
+        chance: how far chance explains the difference.
+        measured: whether the spread between seeds is measured from known trainings; else it is assumed.
+        trainings: number of known trainings whose mean is compared.
         paired: whether both models were evaluated on the same examples.
         examples: number of compared examples; the smaller number if the examples differ.
         gained: number of examples that only the second model got right; None if answers are not right or wrong, or the
             examples differ.
-        lost: number of examples that only the first model got right, or None.
+        lost: number of examples that only the first model got right; None in the same cases.
     """
 
     value: float
@@ -73,7 +74,14 @@ class Difference(Frozen):
 
     @classmethod
     def of(cls, change: float, noise: Noise, sampled: float, **values: Any) -> Difference:
-        """Return a change with its interval and its chance."""
+        """Return a change with its 95 % interval, and how far chance explains it.
+
+        Args:
+            change: the change of the figure, after minus before.
+            noise: the chance by seeds.
+            sampled: the variance of the change by the choice of examples.
+            values: the remaining fields.
+        """
         half, found = float(noise.limit(sampled, TAIL)), ChanceCase.of(change, noise, sampled)
         ends = {"low": change - half, "high": change + half}
         known = {"measured": noise.measured, "trainings": noise.trainings}
@@ -81,20 +89,20 @@ class Difference(Frozen):
 
     @property
     def said(self) -> str:
-        """Return the explanation as text."""
+        """Return as text how far chance explains the difference."""
         return self.chance.said(measured=self.measured)
 
     @property
     def method(self) -> str:
-        """How it was compared, as text."""
+        """On which examples the figures were compared, as text."""
         counts = "" if self.gained is None else f": {self.gained:,} gained, {self.lost:,} lost"
         if self.paired:
             return f"on the same {plural(self.examples, 'example')}{counts}"
-        return "by two intervals, since the examples are not the same"
+        return "by the figures' intervals, since the examples differ"
 
 
 class MovedPart(Frozen):
-    """A class or joint: its share of right answers in both runs, and what explains the change."""
+    """A class or joint: its figure in both runs, and how far chance explains the change."""
 
     name: str
     before: float
@@ -103,11 +111,11 @@ class MovedPart(Frozen):
 
     @property
     def change(self) -> float:
-        """The change of its share."""
+        """The change of the figure."""
         return self.after - self.before
 
     def line(self) -> str:
-        """Return the part as text."""
+        """Return the class or joint with both figures as text."""
         return f"{self.name}: {percent(self.before)} → {percent(self.after)}"
 
 
@@ -117,13 +125,13 @@ class Comparison(Frozen):
     Attributes:
         run: name of the run.
         against: name of the other run.
-        known: the known trainings whose mean is compared, the other run first.
+        known: names of the known trainings whose mean is compared, the other run first.
         measure: name of the main metric.
         differences: differences of all metrics that both have, by name.
-        parts: classes or joints, largest loss first; only on the same examples.
-        differs: what differs and can change a result; None if a run does not record it.
-        examples: the shared examples if the data differ; empty for all.
-        why_unpaired: reason for a comparison by intervals; empty on the same examples.
+        parts: classes or joints, largest loss first; empty if the examples differ.
+        differs: the different inputs that can change a result; None if one of the runs has no record of its inputs.
+        examples: a text about the shared examples if the data differ; empty if all examples are compared.
+        why_unpaired: the reason if the figures were compared by their intervals; empty on the same examples.
     """
 
     run: str
@@ -148,22 +156,22 @@ class Comparison(Frozen):
 
     @property
     def moved(self) -> tuple[MovedPart, ...]:
-        """The parts that changed by more than seeds usually do."""
+        """The classes or joints that changed by more than seeds usually do."""
         return tuple(part for part in self.parts if part.chance is ChanceCase.BEYOND)
 
     @property
     def is_worse(self) -> bool:
-        """Return whether the run is worse beyond chance, overall or in a part."""
+        """Return whether the run is worse beyond chance, overall or in a class or joint."""
         return self.word == "worse" or any(part.change < 0 for part in self.moved)
 
     @property
     def what_changed(self) -> str:
-        """Return what differs in a few words, as ``with 3 epochs in place of 10``."""
+        """Return the different inputs in a few words, such as ``with 3 epochs in place of 10``."""
         return settings.in_headline(self.differs or ())
 
     @property
     def other(self) -> str:
-        """The other run in words: by its name, or as the mean of trainings like it."""
+        """The other run as text: its name, or the mean of the known trainings."""
         return self.against if len(self.known) == 1 else f"the mean of {len(self.known)} trainings like {self.against}"
 
     def headline(self) -> str:
@@ -190,13 +198,13 @@ class Comparison(Frozen):
 
 @dataclass(frozen=True)
 class Pairing:
-    """A comparison with the runs and answers that it compares.
+    """A comparison, together with the runs and answers from which it was computed.
 
     Attributes:
         comparison: the comparison.
         before: the other run.
         after: the run.
-        compared: the answers to the same examples, or None.
+        compared: both runs' answers to the same examples; None if the figures were compared by their intervals.
     """
 
     comparison: Comparison
@@ -214,8 +222,8 @@ def compare(
         store: the store.
         before: the other run.
         after: the run.
-        reporter: reports damaged files, without which only figures can be compared.
-        until: Unix time; trainings that ended later are not known.
+        reporter: warns of damaged files, without which only figures can be compared.
+        until: Unix time; later trainings do not count as known trainings.
 
     Raises:
         StoreError: the two have different main metrics.
@@ -223,7 +231,8 @@ def compare(
     measure = after.evaluation.measure
     if before.evaluation.measure != measure:
         raise StoreError(
-            f"there is no result to compare: {before.evaluation.measure} vs {measure}; give runs of one kind"
+            f"cannot compare results: one run's main measure is {before.evaluation.measure}, the other's {measure}; "
+            "give runs of one kind of task"
         )
     compared, why, words, known = None, "", "", [before.training.run]
     figures, parts, decision = dict[str, Difference](), list[MovedPart](), None
@@ -238,7 +247,7 @@ def compare(
         if isinstance(error, ArtifactError):
             reporter.warn(f"{before.training.run} is compared by its figures alone: {why}")
     if decision and decision.compared and (why or decision.compared.all_count):
-        # The promotion ran the reference on examples that it was not evaluated on.
+        # The promotion ran the reference on the candidate's examples, which the reference's own evaluation lacks.
         compared, why, words, known = None, "", decision.compared.sentence(), [*decision.known]
         figures, parts = _of_decision(decision, after.evaluation.examples), []
     comparison = Comparison(
@@ -256,7 +265,7 @@ def compare(
 
 
 def decided(store: Store, before: Evaluated, after: Evaluated) -> Promotion | None:
-    """Return the decision that compared a run with another one, or None."""
+    """Return ``after``'s promotion decision if its reference was ``before``; else None."""
     try:
         decision = read_promotion(store, after.training.folder)
     except PodlineError:
@@ -265,7 +274,7 @@ def decided(store: Store, before: Evaluated, after: Evaluated) -> Promotion | No
 
 
 def _of_decision(decision: Promotion, examples: int) -> dict[str, Difference]:
-    """Return the difference of the main metric that a promotion found."""
+    """Return the difference of the main metric from a promotion decision; empty if the decision has no comparison."""
     for check in decision.checks:
         if check.rule == MAIN and check.variances and check.before is not None and check.after is not None:
             sampled, luck, seeds = check.variances
@@ -282,7 +291,7 @@ def _compared(
     decision: Promotion | None,
     until: float | None,
 ) -> tuple[Compared[Any], list[str], str]:
-    """Return the answers to the same examples, the known trainings, and the examples in words if the data differ."""
+    """Return both runs' answers, the names of the known trainings, and a text about the examples if the data differ."""
     grounds = examples_of(store, before.training, after.training, after.evaluation.split, reporter)
     kind = kind_of(after.evaluation)
     answers, words = kind.answers(), ""
@@ -304,12 +313,16 @@ def _compared(
 
 
 def _left(store: Store, before: Evaluated, grounds: Grounds) -> Any:
-    """Return the other run's answers to the compared examples."""
+    """Return the stored answers of ``before`` to the compared examples.
+
+    Raises:
+        StoreError: its evaluation lacks some of these examples.
+    """
     found = before.answers(store, grounds.splits)
     if found is None:
         raise StoreError(
-            f"the test sets differ: {before.evaluation.dataset} {before.evaluation.split} vs "
-            f"{grounds.examples.manifest.dataset} {grounds.examples.split}"
+            f"the test sets differ: one run was evaluated on {before.evaluation.dataset} {before.evaluation.split}, "
+            f"the other on {grounds.examples.manifest.dataset} {grounds.examples.split}"
         )
     return found
 
@@ -343,7 +356,7 @@ def _figures(compared: Compared[Any], before: Evaluated) -> tuple[Difference, li
 
 
 def _unpaired(store: Store, known: Sequence[str], before: Evaluated, after: Evaluated) -> dict[str, Difference]:
-    """Compare every metric that all runs have by its intervals."""
+    """Compare each metric that all runs have, by the metric's intervals."""
     metrics = [before.evaluation.trained.metrics]
     for run in known[1:]:
         with contextlib.suppress(PodlineError):  # deleted since the promotion
@@ -367,7 +380,7 @@ def shared_unpaired(
 def unpaired(
     measure: str, known: Sequence[Metric], after: Metric, examples: int, kind: str, classes: int
 ) -> Difference:
-    """Return the difference of a figure and the mean over known trainings, by separate intervals."""
+    """Return a figure's difference from its mean over known trainings, with the variances of the intervals."""
     values, rules = np.array([[each.value] for each in known]), measure_named(measure)
     before, luck = float(values.mean()), float(luck_of(sampling_variance(known[0]), 1.0, 0.0, 1))
     spread = rules.spread(assumed_spread(kind, classes).main, before)
@@ -403,7 +416,7 @@ class Grounds:
 
     @property
     def splits(self) -> list[CommonExamples]:
-        """The splits whose evaluations have answers to all these examples."""
+        """The splits, of either data set, that contain all compared examples."""
         both = self.reference is not None and _size(self.reference) == _size(self.examples)
         return [self.examples, self.reference] if self.reference and both else [self.examples]
 
@@ -429,7 +442,7 @@ def examples_of(
         candidate: the training of the candidate.
         split: the evaluated split.
         reporter: reports progress, and data that no longer exist.
-        leaks: whether a model that was trained further is searched for test examples in its earlier data.
+        leaks: whether to search the earlier training data of a further-trained model for test examples.
 
     Raises:
         StoreError: the data sets differ, and one of them is missing.
@@ -443,7 +456,7 @@ def examples_of(
     here = whole(candidate)
     other = reference.fingerprint != candidate.fingerprint
     if other and reference.recipe.dataset != candidate.recipe.dataset:
-        raise StoreError(f"the test sets differ: {reference.recipe.dataset} vs {candidate.recipe.dataset}")
+        raise StoreError(f"the test sets differ: one of {reference.recipe.dataset}, one of {candidate.recipe.dataset}")
     if not other and not (leaks and learned_anew(candidate, reference)):
         return Grounds(here)
     shared = shared_examples(store, reference, candidate, split, reporter)
@@ -456,7 +469,7 @@ def _size(examples: CommonExamples) -> int:
 
 
 def _described(decision: Promotion | None, shared: SharedExamples) -> str:
-    """Describe the examples that two runs share, and the figures on new examples if a promotion has them."""
+    """Return a text: the number of shared examples, and the figures on new examples if a promotion computed them."""
     words = f"on {plural(len(shared.after), 'test example')} that both data sets have, {len(shared.fresh):,} are new"
     compared = decision.compared if decision else None
     if compared is None or not compared.fresh_before:

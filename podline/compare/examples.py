@@ -1,4 +1,4 @@
-"""Finds the test examples on which candidate and reference are compared if their data differ."""
+"""Selects the test examples on which candidate and reference are compared if their data sets differ."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _ENOUGH = 0.5
 
 @dataclass(frozen=True)
 class SharedExamples:
-    """The test examples that two models trained on different data share, without any training example.
+    """The test examples that two data sets share, without examples that either model was trained on.
 
     Attributes:
-        before: places in the test split of the reference's data, (n,) …
-        after: … and of the same examples in that of the candidate's, (n,).
-        fresh: places of examples that only the candidate's data have, (m,).
-        leaks: one refusal for each pair of data sets in which one's training examples are the other's test examples.
+        before: positions of the shared examples in the test split of the reference's data, (n,).
+        after: positions of the same examples in the test split of the candidate's data, (n,).
+        fresh: positions of the examples that only the candidate's data have, (m,).
+        leaks: one refusal for each split from which a model learned test examples.
     """
 
     before: Places
@@ -52,7 +52,7 @@ class SharedExamples:
 
     @property
     def counting(self) -> Places:
-        """The places, in the candidate's split, to compare: the shared examples, or all if these are few."""
+        """Positions, in the candidate's split, of the examples to compare: the shared ones, or all if these are few."""
         return self.after if self.enough else np.sort(np.concatenate([self.after, self.fresh]))
 
 
@@ -61,7 +61,7 @@ class _TrainedOn(NamedTuple):
 
     Attributes:
         role: the model's role: candidate or reference.
-        training: its training, or that of a run that it trained further.
+        training: the model's training, or the training of an earlier run from which the model was trained further.
         records: the records of each split of the data set.
     """
 
@@ -76,7 +76,7 @@ class _TrainedOn(NamedTuple):
 
     @property
     def learned(self) -> dict[str, Keys]:
-        """The images that the model learned from, by training or by decisions on validation."""
+        """The keys of the images that the model learned from, by split; validation images were used for decisions."""
         return {split: self.records[split].keys for split in (TRAIN, VALIDATION) if split in self.records}
 
 
@@ -128,7 +128,7 @@ def _data_of(store: Store, role: str, training: TrainSpec, reporter: Reporter) -
             training = training_of(store, training.recipe.further)
             yield _trained_on(store, role, training)
         except PodlineError as error:
-            reporter.warn(f"earlier data of the {role} cannot be checked for test examples: {error}")
+            reporter.warn(f"the earlier training data of the {role} cannot be searched for test examples: {error}")
             return
 
 
@@ -153,9 +153,9 @@ def _leaks(candidate: TrainSpec, judged: _TrainedOn, trained_on: _TrainedOn, spl
             name=f"{names}{more}",
             refused=True,
             message=(
-                f"{plural(len(places), 'test example')} of {judged.data} ({names}{more}) vs {split_in_words(source)} "
-                f"examples of {trained_on.data} ({there}{more}): the {trained_on.role} {did}, by "
-                f"{trained_on.training.run}; keep each image in one split in every version of the data and "
+                f"found {plural(len(places), 'test example')} of {judged.data} ({names}{more}) among the "
+                f"{split_in_words(source)} examples of {trained_on.data} ({there}{more}): the {trained_on.role} {did}, "
+                f"by {trained_on.training.run}; keep each image in one split in every version of the data and "
                 f"convert again, or start again with `podline models promote {candidate.run} --anyway`"
             ),
         )

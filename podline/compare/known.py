@@ -1,4 +1,4 @@
-"""Finds the known trainings of a recipe: those that differ from a run in the seed alone."""
+"""Finds the known trainings of a run: trainings in the ledger that differ from the run in the seed alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from podline.stages.table import EVALUATE
 from podline.store.contract import Store
 
 LOOKED_AT = 60
-"""Largest number of a recipe's newest entries in the ledger to read: about a second in a bucket."""
+"""Largest number of ledger entries to read, a recipe's newest: reading them from a bucket takes about a second."""
 
 
 def recent(
@@ -57,8 +57,8 @@ def known_trainings(
 ) -> list[tuple[str, Any]]:
     """Return trainings that equal a run except for the seed, as (run, answers), newest first.
 
-    They have its settings, data, training code and libraries, so their differences are noise. Refused trainings are
-    left out, since more than their seed may be wrong; so are damaged ones.
+    These trainings have the run's settings, data, training code and libraries, so the differences are noise. Trainings
+    that promotion refused are left out, since they may have other faults; so are damaged ones.
 
     Args:
         store: the store.
@@ -93,18 +93,18 @@ def _refused(store: Store, entry: Entry) -> bool:
 
 
 class Evaluated(NamedTuple):
-    """A run with an evaluation; ``folder`` is the evaluation's."""
+    """A run's training and evaluation; ``folder`` is the folder of the evaluation."""
 
     training: TrainSpec
     folder: str
     evaluation: AnyEvaluation
 
     def answers(self, store: Store, splits: Sequence[CommonExamples]) -> Any:
-        """Return its answers to some examples; None if the evaluation does not cover them.
+        """Return the run's stored answers to some examples; None if the evaluation is of another split.
 
         Args:
             store: the store.
-            splits: splits that contain these examples.
+            splits: splits that contain the examples, each with the examples' positions.
 
         Raises:
             StoreError: a file is missing.
@@ -132,7 +132,7 @@ def evaluated(store: Store, run: str, folder: str = "") -> Evaluated:
 
 
 def answers_on(store: Store, run: str, splits: Sequence[CommonExamples]) -> Any:
-    """Return a run's answers to some examples; None if there are none, or files are missing."""
+    """Return a run's stored answers to some examples; None for an evaluation of another split, or missing files."""
     with contextlib.suppress(PodlineError):  # missing files of another run must not stop this one
         return evaluated(store, run).answers(store, splits)
     return None
@@ -141,13 +141,13 @@ def answers_on(store: Store, run: str, splits: Sequence[CommonExamples]) -> Any:
 def next_trainings(
     store: Store, reference: str, strategy: StrategyName, seeds: int | None = None
 ) -> Iterator[TrainSpec]:
-    """Yield a run's training with other seeds that are not evaluated, lowest first.
+    """Yield trainings like a run's with other seeds, lowest seed first, without those that are evaluated already.
 
     Args:
         store: the store.
         reference: the run.
         strategy: the distribution strategy.
-        seeds: number of lowest other seeds; None for any.
+        seeds: how many other seeds to consider, from the lowest; None for all.
 
     Raises:
         StoreError: the run or its data set is missing.

@@ -1,4 +1,4 @@
-"""Explains why a run is worse than another: lost examples, worse classes, diverging curves."""
+"""Explains why a run is worse than another: lost examples, worse classes, different training curves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WRONG = "#c0392b"
 
 
 class Gap(Frozen):
-    """The largest gap between two training curves: the quantity, and both values at one step."""
+    """The largest gap between two runs' training curves of a quantity: the step, and both values there."""
 
     what: str
     step: int
@@ -42,9 +42,9 @@ class Why(Frozen):
     Attributes:
         comparison: the comparison.
         lost: number of examples, or people, that only the other run got right.
-        gained: number that only this run got right.
-        examples: some of the lost examples: the most confident ones of the other run, or images with the most lost
-            joints.
+        gained: number of examples, or people, that only this run got right.
+        examples: some of the lost examples: those that the other run answered most confidently, or the images with the
+            most lost joints.
         gaps: gaps between the training curves.
     """
 
@@ -59,7 +59,7 @@ class Why(Frozen):
         return facts_by_measure(self.comparison.measure)
 
     def about_pictures(self) -> str:
-        """Describe the pictures of examples."""
+        """Return the legend of the pictures of examples."""
         says, found = self._facts.says, self.comparison
         return f"✓ {says.format(found.against)}, ✗ {says.format(found.run)}{self._facts.lost_hint}"
 
@@ -68,12 +68,12 @@ class Why(Frozen):
         return self._facts.lost.format(shown=count(len(self.examples)), lost=count(self.lost))
 
     def causes(self) -> list[str]:
-        """Return as lines what moved, what differs, and where the curves differ most."""
+        """Return lines: lost examples, changed classes or joints, different inputs, and the largest gaps of curves."""
         found, what = self.comparison, self._facts.examples
         lines = [f"{count(self.lost)} {what} lost, {count(self.gained)} gained"] if self.lost or self.gained else []
         lines += [f"{part.line()}: {part.chance}" for part in found.moved]
         if found.differs is None:
-            lines.append(f"settings, data, code, environment: not compared, as one of the runs has no {ORIGIN}")
+            lines.append(f"settings, data, code, environment: not compared, since one of the runs has no {ORIGIN}")
         else:
             rows = [f"{row.area}: {row.name}: {' → '.join(row.values)}" for row in found.differs]
             lines += rows or ["settings, data, code and environment are the same"]
@@ -94,9 +94,9 @@ class Explained(NamedTuple):
 
     Attributes:
         why: the explanation without pictures.
-        pictures: per example, uint8 (height, width, channels): the image, or, for a pose network, one picture with the
-            people of each run, the other run's first.
-        looked_at: each image with colours on the places that support this run's answer, if available.
+        pictures: for each example, uint8 (height, width, channels): its image; or, for pose networks, two pictures with
+            the people of the other run and of this run.
+        looked_at: each image with colours on the regions that support this run's answer, if available.
     """
 
     why: Why
@@ -134,7 +134,7 @@ class Explained(NamedTuple):
 
 
 def explain(store: Store, pairing: Pairing) -> Explained:
-    """Find what a run lost in comparison with another one.
+    """Find the examples that a run lost in comparison with another run, and possible causes.
 
     Raises:
         StoreError: a file is missing.
@@ -176,7 +176,7 @@ def _curves(lines: Iterable[MetricsLine]) -> dict[str, dict[int, float]]:
         if isinstance(line, StepsLine | EvaluationLine):
             where = "training" if isinstance(line, StepsLine) else line.split
             values = {"loss": line.loss, "accuracy": line.accuracy}
-            # Uses the last stage, whose output is decoded into people.
+            # Of a pose network's stages, only the last is compared, whose output is decoded into people.
             met = max((name for name in line.measures if name.endswith("_heatmap/island_recall")), default="")
             if met:
                 values["joints met"] = line.measures[met]

@@ -1,4 +1,4 @@
-"""Compares several runs of the ledger with the first one: what differs, then their results."""
+"""Compares several runs of the ledger with the first run: the different inputs, then the results."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class RunsComparison(Frozen):
     """A comparison of several runs.
 
     Attributes:
-        names: names of the entries.
+        names: names of the ledger entries.
         runs: names of the runs.
-        differences: differences between the runs, by area.
+        differences: different inputs of the runs, by area.
         results: figure → the value of each run, as text.
-        verdicts: the comparison of each run but the first, as far as it has a result.
-        words: the verdicts as text, a line or more for each run but the first.
+        verdicts: the comparison with the first run, for each other run that has a result.
+        words: the verdicts as text, at least one line for each run but the first.
     """
 
     names: tuple[str, ...]
@@ -75,7 +75,7 @@ def of_entries(store: Store, before: Entry, after: Entry) -> Comparison:
     """
     for entry, which in ((before, "the first run"), (after, "this run")):
         if entry.outcome is None:
-            raise StoreError(f"there is no result to compare: {which} has no evaluation; run `podline evaluate`")
+            raise StoreError(f"cannot compare results: {which} has no evaluation; run `podline evaluate`")
     try:
         return compare(store, _evaluated(store, before), _evaluated(store, after), silent()).comparison
     except PodlineError as error:

@@ -1,7 +1,7 @@
-"""Finds what differs between runs, and can change a result: settings, data, code, environment.
+"""Lists the inputs that differ between runs and can change a result: settings, data, code, environment.
 
-A difference is listed once, at its origin: a changed image is listed as a record, and not as a fingerprint, file and
-split as well. Settings of the machine, kept checkpoints and promotion rules cannot change a result.
+A difference is listed once, at its origin: a changed image is listed as a record, not again as a fingerprint, file and
+split. Settings of the machine, kept checkpoints and promotion rules are left out, since they cannot change a result.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]
     """Return all differences between the inputs of some runs, in the order of :data:`AREAS`.
 
     Args:
-        origins: at least one; an entry of the ledger is an origin too.
-        changes: compares the splits of two data sets of the same name.
+        origins: the inputs of each run, at least one; an entry of the ledger is an origin too.
+        changes: compares the splits of two versions of a data set.
     """
     settings = [_settings(origin) for origin in origins]
     return [
@@ -57,7 +57,7 @@ def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]
 
 
 def rows(area: Area, runs: Sequence[Mapping[str, Any]]) -> Iterator[NamedDifference]:
-    """Yield rows of the names whose values are not all equal."""
+    """Yield a difference for each name whose values are not equal in all runs."""
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [_text(run[name]) if name in run else NONE for run in runs]
         if len(set(values)) > 1:
@@ -73,7 +73,7 @@ def _text(value: Any) -> str:
 
 
 def in_headline(differences: Sequence[NamedDifference]) -> str:
-    """Return what differs between two runs in a few words: ``with 3 epochs in place of 10``; empty for nothing."""
+    """Return the differences of two runs in a few words, such as ``with 3 epochs in place of 10``; "" for none."""
     settings = [row for row in differences if row.area == "settings" and row.name not in ("seed", "recipe")]
     named = [_replaced(row) for row in settings[:_NAMED]]
     named += [plural(len(settings) - _NAMED, "more setting")] if len(settings) > _NAMED else []
@@ -102,7 +102,7 @@ def _settings(origin: Origin) -> dict[str, Any]:
 
 
 def _code(codes: Sequence[CodeVersion]) -> list[dict[str, Any]]:
-    """Return each code's values by name; the version is included only if a commit is unknown."""
+    """Return the code of each run as values by name; include the package's version only if a commit is unknown."""
     if all(same_code(codes[0], code) for code in codes):
         return []
     known = all(code.commit for code in codes)

@@ -15,7 +15,7 @@ class ChanceCase(StrEnum):
     """How much of a difference chance explains; docs/explanation/comparison.md has the table."""
 
     USUAL = "no more than chance"
-    RARE = "chance gives as much to one pair of equal models in twenty; another seed would tell"
+    RARE = "chance gives as much to one pair of equal models in twenty; train another seed to decide"
     BEYOND = "more than seeds usually do"
 
     @classmethod
@@ -24,7 +24,7 @@ class ChanceCase(StrEnum):
 
         Args:
             change: the change of a figure.
-            noise: the chance in it.
+            noise: the chance by seeds.
             sampled: see :meth:`podline.contract.noise.Noise.limit`.
             tests: number of figures that are looked at together.
         """
@@ -33,7 +33,7 @@ class ChanceCase(StrEnum):
         return cls.RARE if abs(change) > noise.limit(sampled, _LEVEL / tests / 2) else cls.USUAL
 
     def said(self, *, measured: bool) -> str:
-        """Return the phrase, and that the spread between seeds is an assumption."""
+        """Return the phrase; if the spread between seeds is assumed, add that to :data:`BEYOND`."""
         return self if self is not ChanceCase.BEYOND or measured else f"{self}, by the assumed spread between seeds"
 
 
@@ -42,14 +42,14 @@ _LEVEL, _ALARM = 0.05, 0.001
 
 
 def word_of(name: str, change: float, chance: ChanceCase) -> Word:
-    """Return the verdict on a metric's change; only one beyond chance is better or worse."""
+    """Return the verdict on a metric's change: better or worse only if the change is beyond chance, else noise."""
     if chance is not ChanceCase.BEYOND:
         return "noise"
     return "better" if measure_named(name).better(change, 0) else "worse"
 
 
 def signed(measure: str, change: float) -> str:
-    """Return a change that is better or worse as text: ``5.4 points worse``."""
+    """Return a change with its direction as text, such as ``5.4 points worse``."""
     by = change_text(measure, abs(change)).removeprefix("+")
     if not by.strip("0. points"):
         return "the same"

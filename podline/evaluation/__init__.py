@@ -1,1 +1,1 @@
-"""Answers of a trained model: on every example of a split once, and for pictures. Each kind's figures are in kinds."""
+"""Runs trained models: over each example of a split for an evaluation, and over pictures. Figures are in kinds."""

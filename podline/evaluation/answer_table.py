@@ -1,4 +1,4 @@
-"""Writes a model's answers for many pictures as a table, a row for each picture, in the order of the source."""
+"""Writes a model's answers to many pictures as a table with a row per picture, in the order of the source."""
 
 # pyright: standard
 from __future__ import annotations
@@ -24,12 +24,12 @@ _TEXT, _REAL = pa.string(), pa.float64()
 
 
 class TableForm(NamedTuple):
-    """The form of answers in a table.
+    """The columns of a table of answers.
 
     Attributes:
         tells: see :attr:`podline.contract.picture_reader.PictureReader.tells`.
         class_names: names of all classes.
-        top: number of classes of a row.
+        top: number of most probable classes in a row.
     """
 
     tells: str
@@ -53,7 +53,7 @@ class TableForm(NamedTuple):
 def write_table(
     path: Path, batches: Iterable[Batch], answers_to: Callable[[Batch], Iterator[PicturePrediction]], form: TableForm
 ) -> tuple[str, ...]:
-    """Write the answers into a ``.csv`` or ``.parquet`` file, which appears when it is complete.
+    """Write the answers into a ``.csv`` or ``.parquet`` file; the file appears only when it is complete.
 
     Args:
         path: the file.
@@ -62,7 +62,7 @@ def write_table(
         form: the form of the answers.
 
     Returns:
-        Lines on the pictures that are left out, and on the accuracy if the source has labels.
+        Lines of text: the numbers of answered and of left-out pictures, and the accuracy if the source has labels.
 
     Raises:
         StoreError: the file cannot be written.

@@ -31,22 +31,21 @@ from podline.training.export import load_model
 from podline.training.plan import plan_training
 from podline.training.run import configure_process
 
-# For a model that learned nothing, the message suggests this many times the steps, and at least the second number.
+# For a model that learned nothing, the message suggests the steps times the first number, at least the second number.
 _MORE, _LEAST_STEPS = 5, 400
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     """Evaluate a run's model, and the same network with random weights, and write ``runs/<run>/evaluation.json``.
 
-    The answers to each example are written beside it. Every figure is the same for any ``batch_size``; the document of
-    the run's kind describes them. A model that is no better than guessing gives a result with a ``failure``, so that a
-    report can follow.
+    Files with the answer to each example are written into the same folder. No figure depends on ``batch_size``. A model
+    that is not better than guessing gives a result with a ``failure``, so that a report can still be written.
 
     Raises:
         StoreError: the data set or the run does not exist.
         SettingsError: the run was trained on another data set.
         ArtifactError: the weights or the data have changed, before or during reading.
-        WorkerLostError: some of several processes that evaluate together did not start.
+        WorkerLostError: the evaluation uses several processes, and some did not start.
     """
     started = time.monotonic()
     store = open_store(spec.root)
@@ -54,7 +53,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
     training = _training(spec, store)
     recipe = training.recipe.changed(task=training.recipe.task.changed(**spec.judging))
-    # This comes first, as in training, because it sets the seeds of the initial weights.
+    # This comes first, like in training, because it sets the seeds of the initial weights.
     strategy = configure_process(recipe, spec.strategy)
     if warning := devices.fallback(spec.strategy):
         reporter.warn(warning)
@@ -71,7 +70,7 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     # All processes wait for the chief.
     agreement.meet()
     for problem in sorted({*case.problems, *measures.loaded().problems}):
-        reporter.warn(f"{problem}; this figure is left out: repair or uninstall its package")
+        reporter.warn(f"{problem}; this figure is left out: repair or uninstall the package of the measure")
     if result.failure:
         reporter.warn(result.failure)
     return result
@@ -101,7 +100,7 @@ def _published(case: Case, store: Store, judgement: Judgement, milliseconds: flo
 
 
 def _sanity_check(case: Case, document: AnyEvaluation) -> str:
-    """Return the message for a model that is not better than guessing, with remedies; empty if it is better."""
+    """Return the message for a model that is not better than guessing, with remedies; "" for a better model."""
     if document.better_than_guessing:
         return ""
     up = measure_named(document.measure).higher_is_better
@@ -132,7 +131,7 @@ def _sanity_check(case: Case, document: AnyEvaluation) -> str:
 
 
 def _more_steps(case: Case) -> str:
-    """Suggest a longer training, in steps and in the minutes that they take on the machine of this one."""
+    """Return the suggestion of a longer training: its steps, and the minutes that these took on the run's machine."""
     steps = plan_training(case.recipe, case.manifest).total_steps
     more = max(_MORE * steps, _LEAST_STEPS)
     trained = TrainResult.model_validate(read_completion(case.store, case.spec.folder, TRAIN).result)
@@ -146,7 +145,7 @@ def _training(spec: EvaluateSpec, store: Store) -> TrainSpec:
     training = training_of(store, spec.run)
     if training.dataset_folder != spec.dataset_folder:
         raise SettingsError(
-            f"run {spec.run} was trained on {training.dataset_folder} vs {spec.dataset_folder} to be evaluated on; "
-            "give the data set that it was trained on"
+            f"run {spec.run} was trained on {training.dataset_folder}, so it cannot be evaluated on "
+            f"{spec.dataset_folder}; give the data set of the training"
         )
     return training

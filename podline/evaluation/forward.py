@@ -28,18 +28,18 @@ _NEWS_SECONDS = 1.0
 _TIMED = 9
 
 Answers = Callable[[EvaluationInput], Iterator[tuple[Any, dict[str, Array]]]]
-"""A function from an input to its batches: the answers, as NumPy arrays (n, …), and the records' other fields."""
+"""A function from an input to an iterator of (model outputs, the records' other fields), NumPy arrays, by batch."""
 
 
 def answers_of(
     model: Callable[..., Any], strategy: tf.distribute.Strategy, part: Callable[[Any], Any] = lambda answer: answer
 ) -> Answers:
-    """Return a model as a function of an input.
+    """Return a model as a function from an input to the outputs of each batch; see :data:`Answers`.
 
     Args:
         model: a model that takes uint8 images (n, height, width, channels).
-        strategy: the strategy of the model; each replica answers its part of a batch.
-        part: selects the needed part of the outputs: a tensor (n, …), or a tuple or dictionary of tensors.
+        strategy: the strategy of the model; each replica computes its part of a batch.
+        part: selects the needed outputs: a tensor (n, …), or a tuple or dictionary of such tensors.
     """
 
     def answer(batch: dict[str, tf.Tensor]) -> Any:
@@ -60,7 +60,7 @@ def answers_of(
 
 
 def milliseconds_an_image(model: keras.Model, strategy: tf.distribute.Strategy) -> float:
-    """Return the milliseconds of an answer to one image, alone in its batch; the least of several."""
+    """Return the milliseconds that the model takes for a batch of one image: the least of several measurements."""
     image = tf.zeros((1, *model.input_shape[1:]), model.inputs[0].dtype)
     answer = tf.function(lambda: strategy.run(lambda: model(image, training=False)), autograph=False)
 
@@ -87,14 +87,14 @@ def finished_model(store: Store, run: str) -> keras.Model:
 
 
 class News:
-    """Reports progress in answers of models, at most once a second, and at the end."""
+    """Reports the number of examples that models have answered, at most once a second, and at the end."""
 
     def __init__(self, reporter: Reporter, total: int) -> None:
         self._reporter, self._total = reporter, total
         self._done, self._told = 0, 0.0
 
     def done(self, examples: int) -> None:
-        """Count more examples as done."""
+        """Add to the number of answered examples."""
         self._done += examples
         if time.monotonic() - self._told > _NEWS_SECONDS or self._done == self._total:
             self._reporter.progress(self._done, self._total, "answers")

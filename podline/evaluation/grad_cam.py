@@ -1,4 +1,4 @@
-"""Shows where a classifier looks.
+"""Computes Grad-CAM: shows which regions of an image support a classifier's answer.
 
 Selvaraju et al.: "Grad-CAM: Visual Explanations from Deep Networks via Gradient-based Localization", ICCV 2017.
 """
@@ -21,22 +21,22 @@ _HEAT = 0.5  # weight of the colours in a picture
 
 
 def saliency(model: keras.Model, images: Sequence[Image]) -> list[Image]:
-    """Colour the places of images that support a model's answer, from violet (not at all) to yellow (most).
+    """Colour images by how much each region supports the model's answer, from violet (not at all) to yellow (most).
 
     Args:
         model: a model from uint8 images to logits (n, classes).
         images: uint8 (height, width, channels), all of one shape.
 
     Returns:
-        A picture for each image, uint8 (height, width, 3); empty for a model without spatial maps, or whose answer is
-            not a vector.
+        A picture for each image, uint8 (height, width, 3); no pictures if the model has no spatial feature maps, or its
+            output is not a vector.
     """
     weights = place_weights(model, np.stack(images))
     return [] if weights is None else [_coloured(*pair) for pair in zip(images, weights, strict=True)]
 
 
 def place_weights(model: keras.Model, images: Array) -> Array | None:
-    """Return how much each place of the model's last maps supports its answer: float32 (n, rows, columns), 0…1."""
+    """Return how much each cell of the last feature maps supports the answer: float32 (n, rows, columns), 0…1."""
     with tf.GradientTape() as tape:
         logits, inner = OpenedModel(model)(tf.constant(images), training=False)
         answers = tf.nest.flatten(logits)[0]
@@ -52,7 +52,7 @@ def place_weights(model: keras.Model, images: Array) -> Array | None:
 def _last_maps(inner: Sequence[InnerOutput]) -> Any:
     """Return the last output with shape (n, rows, columns, channels) after a layer with weights, or None.
 
-    It returns None if later layers mix the places as a sequence, as attention over patches of an image does.
+    Return None if later layers mix the cells as a sequence, such as attention over patches of an image.
     """
     learned = [bool(getattr(output.operation, "weights", ())) for output in inner]
     first = learned.index(True) if True in learned else len(inner)

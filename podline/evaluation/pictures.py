@@ -1,4 +1,4 @@
-"""Lists the pictures that a model answers, single files and whole sources, and decodes them in batches."""
+"""Lists the pictures to predict for, from single files and whole sources, and decodes them in batches."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from podline.data.sources.remote import on_this_machine
 from podline.settings import machine as settings
 
 BATCH = 1_024
-"""Pictures that are decoded into one file."""
+"""Number of pictures whose pixels are decoded into one file."""
 _NAMED = 3
 _HEAD = 32  # bytes by which a picture is recognized
 
 
 class Asked(NamedTuple):
-    """A picture that a model shall answer.
+    """A picture to predict for.
 
     Attributes:
-        name: its path as it was given, or its key in a source.
-        place: the place of its file, or the reason why it cannot be read.
-        label: its class in the source, or None.
+        name: the picture's path as given by the caller, or its key in a source.
+        place: the location of the picture's file, or the reason why it cannot be read.
+        label: the picture's class in the source, or None.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Asked(NamedTuple):
     label: str | None = None
 
     def read(self) -> bytes:
-        """Return the content of a file that was decoded before."""
+        """Return the bytes of the picture's file; empty if the file cannot be read."""
         return self.place.read() if isinstance(self.place, Place) else b""
 
 
@@ -55,7 +55,7 @@ Found = Callable[[], Iterator[Asked]]
 
 
 def is_picture_file(path: Path) -> bool:
-    """Return whether a path is a single picture, by its name or first bytes, and no source."""
+    """Return whether a path is a single picture, by its name or first bytes, and not a source."""
     if not path.is_file():
         return False
     with reading(path), path.open("rb") as stream:
@@ -71,7 +71,7 @@ def asked_for(paths: Sequence[str], layouts: ImagesSettings, folder: Path, opene
         paths: files and sources.
         layouts: settings that may name the layout and the columns of a source.
         folder: an existing folder for lists and downloads.
-        opened: keeps downloads until the end.
+        opened: closes downloads at the end.
 
     Raises:
         SourceError: a source has no images.
@@ -118,10 +118,10 @@ class Batch(NamedTuple):
     """Some decoded pictures.
 
     Attributes:
-        asked: the pictures.
-        looks: the facts about each; ``reason`` says why a picture is left out.
-        kept: places of those that were decoded.
-        images: these, uint8 (n, height, width, channels).
+        asked: all pictures of the batch.
+        looks: the facts about each picture; ``reason`` is why a picture is left out.
+        kept: indices in ``asked`` of the pictures that were decoded, (n,).
+        images: the pixels of the decoded pictures, uint8 (n, height, width, channels).
     """
 
     asked: Sequence[Asked]
@@ -131,12 +131,12 @@ class Batch(NamedTuple):
 
 
 def decoded(pictures: Iterable[Asked], becoming: FittedPictures, folder: Path) -> Iterator[Batch]:
-    """Decode pictures in sandboxes, as a conversion does; yield them in batches, in order.
+    """Decode pictures in sandboxes, like a conversion; yield them in batches, in order.
 
     Args:
         pictures: the pictures.
-        becoming: the shape of the model's input, and how pictures fit into it.
-        folder: a folder for the pixels.
+        becoming: the shape of the model's input, and how pictures are fitted into it.
+        folder: a folder for temporary files of pixels.
 
     Raises:
         SourceError: a file cannot be read.
@@ -170,7 +170,7 @@ def without_left_out(batches: Iterable[Batch], left_out: list[str], *, refuse: b
     """Yield batches, and add a line to ``left_out`` for each picture that cannot be decoded.
 
     Raises:
-        SourceError: there is one, and ``refuse``.
+        SourceError: ``refuse`` is set, and a picture cannot be decoded.
     """
     for batch in batches:
         for picture, look in zip(batch.asked, batch.looks, strict=True):
@@ -181,6 +181,6 @@ def without_left_out(batches: Iterable[Batch], left_out: list[str], *, refuse: b
 
 
 def left_out_lines(left_out: Sequence[str]) -> list[str]:
-    """Return lines on the first pictures that are left out, and the number of the others."""
+    """Return lines about the first pictures that are left out, and a line with the number of further ones."""
     more = len(left_out) - _NAMED
     return [f"left out: {line}" for line in left_out[:_NAMED]] + ([f"and {more:,} more"] if more > 0 else [])

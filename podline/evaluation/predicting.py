@@ -45,14 +45,14 @@ from podline.store.local_files import appearing
 from podline.store.opening import open_store
 
 MOST_LISTED = 1_000
-"""Most pictures whose answers are listed one by one, without a table."""
-_FEW = 8  # pictures of any size in memory
-_MOST, _PIXELS = 256, 2_000_000  # images and pixels of a batch
+"""Largest number of pictures whose answers are listed without a table."""
+_FEW = 8  # number of original pictures in memory, which may be of any size
+_MOST, _PIXELS = 256, 2_000_000  # limits of a batch: images, and pixels of all images
 
 
 @dataclass(frozen=True, repr=False)
 class Predicted:
-    """A picture and the model's answer; a notebook shows both.
+    """A picture with the model's answer; a notebook displays both.
 
     Attributes:
         prediction: the answer as text and numbers.
@@ -86,8 +86,8 @@ class Predictor:
         Args:
             store: the store.
             run: the run's name.
-            reporter: reports a missing evaluation, which would define the threshold.
-            threshold: least score of people; by default the one that the run's evaluation chose.
+            reporter: warns if no evaluation chose a threshold.
+            threshold: least score of people or probability of labels; by default the run's evaluation chose it.
 
         Raises:
             StoreError: there is no such run.
@@ -108,22 +108,22 @@ class Predictor:
         )
 
     def layouts(self) -> ImagesSettings:
-        """Return the settings by which the data set's sources are read; those of images for other data sets."""
-        with contextlib.suppress(SettingsError):  # its package is missing
+        """Return the settings for reading sources of the run's data set; the default image settings if it has none."""
+        with contextlib.suppress(SettingsError):  # the data set's package is missing
             found = converter_settings(self.manifest.dataset, self._training.recipe, {})
             if isinstance(found, ImagesSettings):
                 return found
         return ClassesSettings()
 
     def becoming(self) -> FittedPictures:
-        """Return how pictures are decoded; forgotten ones are not."""
+        """Return the target shape and fit of pictures for decoding."""
         known = forgotten(self._store, self.manifest.dataset)
         form, most = self.reader.form(self.manifest), settings.load().parse_pixels
         height, width, channels = form.shape
         return FittedPictures((height, width, channels), form.fit, tuple(known.items()), white=form.white, most=most)
 
     def answers(self, images: Array) -> Iterator[Any]:
-        """Yield the model's answer for each image of its input's shape, computed in batches.
+        """Yield the model's output for each of the images, uint8 (n, height, width, channels), computed in batches.
 
         Raises:
             StoreError: the run is not finished.
@@ -137,7 +137,7 @@ class Predictor:
                 yield tf.nest.map_structure(operator.itemgetter(place), found)
 
     def __call__(self, pictures: Iterable[str | Path | Image]) -> Iterator[Predicted]:
-        """Predict for pictures, a few at a time: files, or arrays.
+        """Predict for pictures, given as files or arrays, a few at a time.
 
         Raises:
             SourceError: see :func:`named`.
@@ -169,8 +169,8 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
         total = sum(1 for _ in asked())
         if total > MOST_LISTED and not spec.table:
             raise SettingsError(
-                f"{total:,} pictures, expected at most {MOST_LISTED:,} without a table; write their answers with "
-                "--table answers.parquet"
+                f"got {total:,} pictures, expected at most {MOST_LISTED:,} without a table; write the answers into one "
+                "with --table answers.parquet"
             )
         batches = decoded(counted(asked(), total, "pictures"), predictor.becoming(), folder)
         result = PredictResult(run=spec.run, threshold=predictor.reader.threshold)
@@ -205,7 +205,7 @@ def said_of(predictor: Predictor, batch: Batch, most: int | None = None, first: 
 
 
 def _written(predictor: Predictor, batches: Iterable[Batch], out: Path) -> Iterator[PicturePrediction]:
-    """Yield the answers for pictures; draw people on them, into the folder."""
+    """Yield the answers to pictures; for people, also write each picture with skeletons into the folder."""
     used, first = set[str](), 1
     with PictureSandbox() as sandbox:
         for batch in batches:
@@ -224,7 +224,7 @@ def _written(predictor: Predictor, batches: Iterable[Batch], out: Path) -> Itera
 def named(
     pictures: Iterable[str | Path | Image], reader: PictureReader, form: Form
 ) -> Iterator[tuple[str, Image, Image]]:
-    """Yield pictures with their names: files, or arrays, which are numbered; and the model's input for each.
+    """Yield (name, pixels, model input) of each picture: a file by its path, an array by its number.
 
     Raises:
         SourceError: a file is not a picture, or an array has another shape.
@@ -247,7 +247,7 @@ def named(
 
 
 def document(predictions: Sequence[PicturePrediction]) -> list[JsonObject]:
-    """Return the content of the file: COCO results of all pictures, or each picture's classes or answer."""
+    """Return the content of the JSON file: COCO results of all pictures, or each picture's classes or answer."""
     if all(prediction.people is not None for prediction in predictions):
         return [person for prediction in predictions for person in prediction.people or ()]
     fields = {"file", "classes", "answer"}

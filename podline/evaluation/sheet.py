@@ -38,7 +38,7 @@ def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
 
 
 def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
-    """Return the sheet, and the numbers of evaluated and of correct test examples of a classifier's run."""
+    """Return the sheet, and the numbers of judged and of correct test examples; both are 0 without a run."""
     store, kind = open_store(spec.root), kind_of(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
@@ -50,7 +50,7 @@ def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
 
 
 def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> SheetBlock:
-    """Return the first examples of the first batch, as stored and as each of the first epochs augments them."""
+    """Return the first examples of the first batch, as stored, and augmented for each of the first epochs."""
     recipe, kind = spec.recipe, kind_of(spec.recipe)
     reader = open_split(store, spec.dataset_folder, manifest, TRAIN)
     order = plan_batches(recipe, manifest, reader).order
@@ -60,9 +60,9 @@ def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> SheetBlock:
     ids, stored = ids[: spec.examples], {name: values[: spec.examples] for name, values in stored.items()}
     rows = [PictureRow("as stored", kind.drawn(stored, manifest))]
     if augmentation == type(augmentation)():
-        how = "the recipe has no augmentation: fed as stored"
+        how = "the recipe has no augmentation, so the model gets them as stored"
     else:
-        how = "below, each as the first epochs augment it"
+        how = "below, augmented for each of the first epochs"
         rows += [
             PictureRow(f"epoch {epoch + 1}", kind.drawn(source.augmented(epoch, ids, stored), manifest))
             for epoch in range(spec.epochs)

@@ -1,4 +1,4 @@
-"""The page of a search: its verdict, its trials, the metric against each value."""
+"""The HTML page of a search: its verdict, its trials, and charts of the metric against each value."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ def _trials(document: SearchDocument) -> Iterator[Block]:
     yield Text(
         f"Each trial is a run of the store. The {metric} is that of the data set's validation split, or of the "
         "examples that validation_share holds out of the training split, for the final state of the run; the "
-        "test split is not used. The best of many trials looks better than it is: another seed, evaluated on "
-        "the test split, shows by how much.",
+        "test split is not used. The best of many trials is partly the luckiest: train another seed and evaluate it on "
+        "the test split to see the true difference.",
         "note",
     )
 
 
 def _best(document: SearchDocument, best: Trial) -> Iterator[Block]:
     root = shlex.quote(document.spec.root)
-    yield Text("Its model, evaluated on the test split:")
+    yield Text("To evaluate the best trial's model on the test split:")
     yield Code(f"podline evaluate {best.run} --root {root}")
     if document.spec.recipe.validation_share and not document.spec.recipe.decides_by:
-        yield Text("A training with the same values on the whole training split:")
+        yield Text("To train with the same values on the whole training split:")
         yield Code(f"podline train {best.run} --set validation_share=0 --root {root}")
 
 

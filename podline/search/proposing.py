@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # importing Optuna takes a second, which only searches need
 
 # Number of random trials before the estimator is used.
 _BY_CHANCE = 5
-# Number of repeated draws after which the space counts as exhausted.
+# Number of proposals in a row that were tried before, after which the space counts as exhausted.
 _DRAWS = 20
 # Number of complete trials, and share of the evaluations, before pruning starts.
 _COMPLETE, _SPARED = 4, 0.25
@@ -85,7 +85,7 @@ def _known(trial: Trial, distributions: Mapping[str, Any]) -> optuna.trial.Froze
 
 
 def limits(trials: Sequence[Trial]) -> tuple[float | None, ...]:
-    """Return the limits for a trial's best value after each evaluation except the last; above them it is pruned.
+    """Return limits for a trial's best value after each evaluation but the last; a trial above its limit is pruned.
 
     A limit is the median of the complete trials at the same evaluation, as in Optuna's ``MedianPruner``.
     """

@@ -36,11 +36,11 @@ from podline.stages.specs import Pruning, Result, TrainResult, TrainSpec, Where
 from podline.store.contract import Store
 
 Train = Callable[[TrainSpec], TrainResult]
-"""A function that trains a trial, and raises the training's errors."""
+"""A function that trains a spec and returns the result; it raises the training's errors."""
 
 # The stage whose completion record lists the files of a search.
 _STAGE = "search"
-# The share that is held out if the recipe holds out nothing.
+# The share of the training split that is held out if the recipe holds out nothing.
 _HELD_OUT = 0.1
 
 
@@ -189,7 +189,7 @@ def _tried(store: Store, document: SearchDocument, values: dict[str, Json], trai
             raise
         return Trial(**found, state="failed", cause=one_line(error), seconds=time.monotonic() - started)
     lines = MetricsLines(store.local(f"{training.folder}/{METRICS}")).rare()
-    # The process's start and the rehearsal count too; a run that was found counts as if it were trained again.
+    # Includes the process's start and the rehearsal. A run that exists already counts as if it were trained again.
     seconds = max(time.monotonic() - started, outcome.pop("trained", 0.0))
     return Trial(**found, run=training.run, seconds=seconds, **{**measured(lines, spec.metric), **outcome})
 

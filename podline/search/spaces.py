@@ -1,4 +1,4 @@
-"""The space of a search: a value of the recipe, and its possible numbers or choices."""
+"""The spaces of a search: for each searched value of the recipe, the range or choices to try."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from podline.stages.options import Choices, option_of
 Value = bool | int | float | str
 
 _LOG, _RANGE = "log:", ".."
-# Digits of tried numbers, few enough to type.
+# Significant digits of the numbers to try, few enough to type.
 _DIGITS = 4
 
 
@@ -29,7 +29,7 @@ class Space(Frozen):
         choices: the possible values; empty for a range.
         low: the lowest value of a range.
         high: the highest value of a range.
-        log: whether equal factors, instead of equal differences, are equally likely.
+        log: whether numbers are sampled uniformly on a logarithmic scale.
     """
 
     path: str
@@ -44,7 +44,7 @@ class Space(Frozen):
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def rounded(self, value: Value) -> Value:
-        """Return a value with few digits, within the range."""
+        """Return a value rounded to few digits, within the range."""
         if self.choices or self.whole or not isinstance(value, float):
             return value
         return min(max(float(f"{value:.{_DIGITS}g}"), self.low), self.high)
@@ -112,12 +112,12 @@ def _space(text: str) -> Space:
 def _no_space(text: str) -> SettingsError:
     return SettingsError(
         f"--over {text}: got no space; give PATH=LOW..HIGH, PATH=log:LOW..HIGH (both above 0) or PATH=CHOICE,CHOICE, "
-        "as schedule.learning_rate=log:0.001..1"
+        "such as schedule.learning_rate=log:0.001..1"
     )
 
 
 def _path(name: str) -> str:
-    """Return the path of a recipe's value, given an option's name like ``learning_rate``, or the path."""
+    """Return the dotted path of a recipe's value, given the path or an option's name such as ``learning_rate``."""
     field = Choices.model_fields.get(name)
     return option_of(field).path or name if field else name
 

@@ -49,12 +49,12 @@ class Trial(Frozen):
         number: number of the trial; 0 has the recipe's own values.
         values: path → value.
         run: name of the run; empty if its values could not be trained.
-        state: ``pruned`` if others were better, ``failed`` if it cannot be trained.
-        value: the metric of its final state; None if it did not complete.
+        state: ``complete``; ``pruned`` if other trials were better; ``failed`` if the values cannot be trained.
+        value: the metric of the model after the last step; None if the trial did not complete.
         evaluations: the metric after each evaluation.
         examples: number of held-out examples.
         seconds: duration.
-        cause: why it did not complete.
+        cause: why the trial did not complete.
     """
 
     number: int

@@ -20,7 +20,7 @@ class Verdict(NamedTuple):
     Attributes:
         default: the trial of the recipe's own values.
         best: the trial with the lowest value.
-        better: whether it is shown to be better; None if chance is unknown.
+        better: whether ``best`` is significantly better than ``default``; None if chance is unknown.
         text: the verdict as text.
     """
 
@@ -33,8 +33,8 @@ class Verdict(NamedTuple):
 def judged(document: SearchDocument) -> Verdict:
     """Return the verdict on a search whose first trial is complete.
 
-    Both trials are evaluated on the same held-out examples, but the variance is that of different ones, so the interval
-    is rather too wide. Bonferroni's factor corrects for choosing the best of many trials.
+    Both trials are evaluated on the same held-out examples, but the variance assumes different examples, so the
+    interval is rather too wide. Bonferroni's factor corrects for choosing the best of many trials.
     """
     default, best = document.trials[0], document.complete[0]
     others = len(document.trials) - 1
@@ -44,7 +44,7 @@ def judged(document: SearchDocument) -> Verdict:
         return Verdict(default, best, False, text)
     change = (default.value or 0.0) - (best.value or 0.0)
     if document.spec.metric == "loss":
-        text = f"{name} has a loss lower by {change:.4f}; how much of that is chance, other seeds would show"
+        text = f"the loss of {name} is lower by {change:.4f}; train other seeds to see how much of this is chance"
         return Verdict(default, best, None, text)
     rules, count, kind = document.spec.recipe.promotion, best.examples, document.spec.recipe.kind
     spread = assumed_spread(kind, 0).main if rules.spread == "auto" else rules.spread

@@ -112,5 +112,5 @@ def test_what_a_champion_and_those_before_it_learned_is_no_test_example(store: S
     published(store, NEWEST, monkeypatch, train=drawn(96, 6), test={k: np.array(v) for k, v in learned.items()})
     last = night(NEWEST, 2)
     assert last.verdict == "refused"
-    said = f"2 test examples of sample-{NEWEST} (test[120], test[121]) vs training examples of sample-{FINGERPRINT}"
+    said = f"found 2 test examples of sample-{NEWEST} (test[120], test[121]) among the training examples of"
     assert said in last.refusals[0]

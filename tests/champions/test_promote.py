@@ -300,10 +300,12 @@ def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fre
     assert result.verdict == "refused"
     by_candidate, by_reference = result.refusals[:2]
     assert by_candidate.startswith(
-        f"5 test examples of sample-{FINGERPRINT} (test[0], test[1], test[2] and 2 more) vs "
+        f"found 5 test examples of sample-{FINGERPRINT} (test[0], test[1], test[2] and 2 more) among the "
     )
     assert f"(train[0], train[1], train[2] and 2 more): the candidate was trained on them, by {later}" in by_candidate
-    assert by_reference.startswith(f"2 test examples of sample-{moved} (test[115], test[116]) vs training examples of ")
+    assert by_reference.startswith(
+        f"found 2 test examples of sample-{moved} (test[115], test[116]) among the training "
+    )
     assert f"(train[5], train[6]): the reference was trained on them, by {runs[0]}; keep each" in by_reference
     compared = decision(fresh, later).compared
     # Neither among those compared on nor among the new ones.

@@ -111,14 +111,14 @@ def test_what_cannot_be_compared_says_why_and_names_keep_their_ends(store: Store
     shares = [Metric(value=value, low=value - 0.01, high=value + 0.01) for value in (0.90, 0.89, 0.34)]
     close, far = (unpaired("top1", [shares[0]], each, 4000, "classification", 10) for each in shares[1:])
     assert (close.chance, far.chance, far.measured) == (ChanceCase.USUAL, ChanceCase.BEYOND, False)
-    assert far.method == "by two intervals, since the examples are not the same"
+    assert far.method == "by the figures' intervals, since the examples differ"
     store.publish_json(f"runs/{after.run}/evaluation.json", {"run": "another"}, replace=True)
     words = compare_runs(store, [first, second, second.model_copy(update={"outcome": None})]).words
     assert "is no longer the evaluation of" in words[0]
-    assert "there is no result to compare: this run has no evaluation; run" in words[1]
+    assert "cannot compare results: this run has no evaluation; run" in words[1]
     poses: Any = SimpleNamespace(measure="ap")
     one = evaluated(store, before.run)
-    with pytest.raises(StoreError, match="there is no result to compare: ap vs top1"):
+    with pytest.raises(StoreError, match="one run's main measure is ap, the other's top1"):
         compare(store, one._replace(evaluation=poses), one, silent())
     long = [first.model_copy(update={"run": f"{'a_long_name_' * 6}-{end}", "outcome": None}) for end in ("abc", "def")]
     [row] = [line for line in lines(compare_runs(store, long)) if line.startswith("run ")]
@@ -174,6 +174,6 @@ def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(
     assert found.difference.lost == np.sum((right[0] & ~right[1])[order])
     elsewhere = before._replace(evaluation=before.evaluation.model_copy(update={"split": "train"}))
     assert (
-        "the test sets differ: sample train vs sample test"
+        "the test sets differ: one run was evaluated on sample train, the other on sample test"
         in compare(store, elsewhere, after, silent()).comparison.why_unpaired
     )

@@ -118,7 +118,7 @@ def test_damaged_or_foreign_artifacts_are_named(spec, tmp_path: Path):
         evaluate(spec.model_copy(update={"run": "another"}), silent())
     content = store.read_json(name := f"{spec.folder}/spec.json")
     store.publish_json(name, content | {"fingerprint": "f" * 16}, replace=True)
-    with pytest.raises(SettingsError, match=re.escape(f"vs {spec.dataset_folder} to be evaluated on")):
+    with pytest.raises(SettingsError, match=re.escape(f"cannot be evaluated on {spec.dataset_folder}")):
         evaluate(spec, silent())
     store.publish_json(name, content, replace=True)
 

@@ -1,4 +1,4 @@
-"""Test examples with a run's answers, as pictures for the sheet of ``podline show``."""
+"""Test examples with a run's answers, as pictures for the sheet."""
 
 from __future__ import annotations
 

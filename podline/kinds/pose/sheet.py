@@ -1,4 +1,4 @@
-"""Pictures of poses for the sheet of ``podline show``: stored examples, and the people that a run detects."""
+"""Pictures of poses for the sheet: stored examples, and the people that a run detects."""
 
 # pyright: standard
 from __future__ import annotations

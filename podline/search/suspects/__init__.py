@@ -1,1 +1,1 @@
-"""Finds labels that models doubt, each judged by a model that did not train on it, and applies people's reviews."""
+"""Finds labels that are probably wrong, by models that were not trained on them, and applies people's reviews."""

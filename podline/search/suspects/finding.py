@@ -1,4 +1,4 @@
-"""The suspects stage: models check labels that they were not trained on, and canaries measure the quality."""
+"""The suspects stage: models check labels that they were not trained on; swapped labels measure the quality."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _FIRST = 10  # suspects that the command lists
 
 
 def find_suspects(spec: SuspectsSpec, reporter: Reporter) -> SuspectsResult:
-    """Find labels in every split that models doubt which were not trained on them.
+    """Find the labels of every split that are probably wrong, by models that were not trained on them.
 
-    The one model without a training record checks it; the mean of all models checks other splits.
+    A training record is checked by the one model that left it out; other splits are checked by the mean of all models.
 
     Raises:
         StoreError: a run is missing.
@@ -121,7 +121,7 @@ def _believed(
 
 
 class _SplitRecords(NamedTuple):
-    """Describes suspects among a split's records, by their labels and facts."""
+    """The records of a split, with the labels and facts from which suspects are described."""
 
     split: str
     labels: npt.NDArray[np.int64]

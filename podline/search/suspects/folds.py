@@ -1,4 +1,4 @@
-"""Makes the trainings for a search of doubtful labels: each leaves out a part of the training split."""
+"""Makes the trainings for a search of doubtful labels, like cross-validation: each leaves out a part of the split."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from podline.stages.suspects import SuspectsSpec
 from podline.store.contract import Store
 
 Train = Callable[[TrainSpec], TrainResult]
-"""A function that trains a spec, or finds its result."""
+"""A function that trains a spec, or returns the result of an earlier call."""
 
 PARTS = 4
 # The default share of wrong labels in the list of suspects.

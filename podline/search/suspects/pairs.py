@@ -75,9 +75,9 @@ def label_pairs(readers: Mapping[str, SplitReader], labels: Mapping[str, Numbers
 
 
 def _close(hashed: npt.NDArray[np.uint64], labels: Numbers) -> Numbers:
-    """Return the places of pairs of close hashes with different labels, each ascending and all in order, (n, 2).
+    """Return the indices of pairs of close hashes with different labels, (n, 2), in ascending order.
 
-    Only images with other labels are compared, so that many equal ones of a class hide no pair.
+    Only images of different labels are compared, so that many equal images of one label cannot hide a pair.
     """
     parts = [np.empty((0, 2), np.int64)]
     for label in np.unique(labels):
@@ -93,7 +93,7 @@ def _place(edges: Numbers, row: int) -> tuple[int, int]:
 
 
 def _boxes(reader: SplitReader) -> Boxes:
-    """Return height and width of the picture between black bars, (n, 2)."""
+    """Return height and width, in pixels, of each image without its black bars, (n, 2)."""
     found = [
         _shown(reader.gather(np.arange(first, min(first + _BLOCK, len(reader))), (IMAGE,))[IMAGE])
         for first in range(0, len(reader), _BLOCK)

@@ -40,7 +40,7 @@ class AssessedLabels(NamedTuple):
     """The assessed labels of a split.
 
     Attributes:
-        suspects: places of records, most doubtful first; empty if none are expected.
+        suspects: positions of the suspected records, most doubtful first; empty if no wrong labels are expected.
         wrong: the probability that each label is wrong, (n,).
         expected: estimated number of wrong labels in the split.
         precision: share of wrong labels among the suspects; None without suspects.
@@ -71,7 +71,7 @@ def judged(labels: Labels, probabilities: Floats, precision: float) -> AssessedL
     suspects = order[: enough[-1] + 1 if len(enough) else 0]
     if not len(suspects):
         return AssessedLabels(suspects, wrong, expected, None)
-    # The interval includes the chance of which labels are wrong, and that of the fit.
+    # The interval includes the uncertainty of the fit, and the chance of which suspects are wrong.
     shares = [
         drawn.binomial(len(suspects), min(1.0, draw.wrong(scores[suspects]).mean())) / len(suspects) for draw in draws
     ]
@@ -93,7 +93,7 @@ def _interval(value: float, draws: Sequence[float]) -> Metric:
 
 
 class Mixture(NamedTuple):
-    """A fitted mixture; see the module.
+    """Fitted parameters of the mixture in the module's docstring.
 
     Attributes:
         share: share of wrong labels.

@@ -26,7 +26,7 @@ class Filled(NamedTuple):
     Attributes:
         dataset: name of the data set.
         corrections: decisions by the identity of an image.
-        undecided: number of rows without a decision, which change nothing.
+        undecided: number of rows without a decision; these labels stay unchanged.
     """
 
     dataset: str
@@ -102,7 +102,7 @@ def read_review(file: Path, class_names: Iterable[str] | None = None) -> Filled:
             raise SettingsError(f"{where}: got new_label={label!r}, expected {expected}; correct it, or drop the image")
         found = Correction(decision=decision, label=label if decision == "relabel" else "")
         if corrections.setdefault(row["image"], found) != found:
-            raise SettingsError(f"{where}: got two decisions on one image, expected one; leave one of them out")
+            raise SettingsError(f"{where}: got a second decision on an image, expected one; delete one of the rows")
     if len(datasets) != 1:
         raise SettingsError(f"{file}: got rows of {len(datasets)} data sets, expected one; split the table")
     return Filled(datasets.pop(), corrections, undecided)
