@@ -368,7 +368,7 @@ def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
 
     Args:
         line: champions that were not rolled back, the current one last.
-        named: the run in the setting promotion.reference, or empty.
+        named: the run that the recipe gives as reference, or empty.
 
     Raises:
         SettingsError: the run in the settings was never a champion.

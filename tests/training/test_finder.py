@@ -75,7 +75,7 @@ def test_a_run_that_is_not_there_or_has_no_checkpoint_is_one_clear_line(root: Pa
     open_store(root).publish_json(f"{spec.folder}/spec.json", spec.model_dump(mode="json"))
     with pytest.raises(StoreError, match="has no complete checkpoint"):
         search(root, run=spec.run)
-    with pytest.raises(SettingsError, match="trained on sample, and the recipe t is for mnist"):
+    with pytest.raises(SettingsError, match="trained on sample, but recipe t is for mnist"):
         search(root, RECIPE.model_copy(update={"dataset": "mnist"}), run=spec.run)
 
 

@@ -228,6 +228,6 @@ def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainS
     if recipe is not None and training.recipe.dataset != recipe.dataset:
         raise SettingsError(
             f"run {name} was trained on {training.recipe.dataset}, but recipe {recipe.name} is for {recipe.dataset}; "
-            f"give the recipe {training.recipe.name}"
+            "give the recipe of the run"
         )
     return training
