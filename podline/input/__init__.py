@@ -1,1 +1,1 @@
-"""Batches for training and evaluation: read, augment, mix, prefetch. Files and records are in data."""
+"""Batches for training and evaluation: read, augment, mix, prefetch; ``podline.data`` has the reader of records."""

@@ -1,7 +1,7 @@
 """Augments batches of images in NumPy; each example has its own random draws.
 
-An example's draws depend only on (seed, epoch, its id), see :mod:`podline.data.order`. So its image is the same in any
-batch, and each time the batch is made.
+The draws depend only on the seed, the epoch and the example's id; see :mod:`podline.data.order`. So the augmented image
+is the same in any batch, and whenever the batch is made.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BLOCK = 128
 def augment(
     images: Images, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, fill: npt.NDArray[np.uint8]
 ) -> Images:
-    """Crop, flip, recolour, cut out and erase by the settings.
+    """Crop, flip, recolour, cut out and erase parts of images, as the settings say; uint8, same shape.
 
     Args:
         images: uint8, (n, height, width, channels); not changed.
@@ -51,7 +51,7 @@ def augment(
         fill: colour of the cut-out squares, uint8, (channels,).
 
     Raises:
-        SettingsError: a border or square is as large as the images; or grey images have hue or saturation.
+        SettingsError: ``pad`` or ``cutout`` is as large as the images; or hue or saturation is set for grey images.
     """
     _require_room(settings, images.shape)
     _require_colours(settings, images.shape[-1])
@@ -78,7 +78,7 @@ def augment(
 
 
 def with_installed(arrays: Arrays, also: Mapping[str, Json], chance: Chance) -> Arrays:
-    """Apply augmentations of installed packages, name → amount, in the order of their names.
+    """Apply the augmentations of installed packages (``also``: name → amount), sorted by name.
 
     Raises:
         SettingsError: an augmentation does not exist, fails, or returns other fields than it received.
@@ -96,7 +96,7 @@ def scaled_shape(shape: tuple[int, ...], longer: int) -> tuple[int, int, int]:
 
 
 def resized(images: Images, shape: tuple[int, ...]) -> Images:
-    """Resize images (n, height, width, …): average pixels to shrink, interpolate linearly to enlarge."""
+    """Resize images (n, height, width, channels) to ``shape``: area averages to shrink, linear to enlarge."""
     if images.shape[1:] == tuple(shape):
         return images
     height, width = shape[:2]
@@ -163,7 +163,8 @@ def _require_room(settings: AugmentationSettings, shape: tuple[int, ...]) -> Non
     for name, size in (("pad", settings.pad), ("cutout", settings.cutout)):
         if size >= min(height, width):
             raise SettingsError(
-                f"augmentation: {name}={size} vs images of {height} × {width}: it must be smaller than both"
+                f"augmentation: got {name}={size} for images of {height} × {width}, expected less than both sides; "
+                f"lower augmentation.{name}"
             )
 
 
@@ -177,7 +178,7 @@ def _require_colours(settings: AugmentationSettings, channels: int) -> None:
 
 
 def _resized_crops(images: Images, smallest: float, ratio: float, chance: Chance) -> Images:
-    """Cut a window from each image at a random place, and resize it linearly to the image's size.
+    """Crop a random window from each image, and resize the window linearly to the image's size.
 
     Szegedy et al.: "Going deeper with convolutions", CVPR 2015, section 6. A window is at most as long as its image.
 
@@ -202,7 +203,7 @@ def _resized_crops(images: Images, smallest: float, ratio: float, chance: Chance
 
 
 def _erase(images: Images, probability: float, chance: Chance) -> None:
-    """Fill a rectangle of some images with noise in place: 2 to 33 % of the area, up to 3.3 times as long as wide.
+    """Fill a rectangle of randomly chosen images with noise, in place: 2 to 33 % of the area, aspect ratio up to 3.3.
 
     Zhong et al.: "Random Erasing Data Augmentation", AAAI 2020. Parts outside the image are cut off.
     """
@@ -225,7 +226,7 @@ def _cropped(images: Images, pad: int, chance: Chance) -> Images:
 
 
 def _mirrored(chance: Chance, *, alternate: bool) -> npt.NDArray[np.bool_]:
-    """Return the mirrored examples: random in each epoch, or random in the first and alternating after it.
+    """Return a mask of the examples to mirror, (n,): random in each epoch, or random in epoch 0 and then alternating.
 
     Alternation follows Jordan, K.: "94% on CIFAR-10 in 3.29 Seconds on a Single A100 GPU", 2024: each image is seen
     from both sides before it repeats.

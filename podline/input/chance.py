@@ -12,9 +12,13 @@ from podline.data.order import random_below, random_bits, random_uniform
 
 @dataclass(frozen=True)
 class Chance:
-    """Random draws for some examples, by their ids in their split, (n,); they do not depend on the batch.
+    """Random draws for n examples, which depend only on seed, epoch and ids, not on the batch.
 
-    ``prefix`` precedes the names of all draws.
+    Attributes:
+        seed: the run's seed.
+        epoch: number of the epoch.
+        ids: ids of the examples in their split, (n,).
+        prefix: prefix of the purposes of all draws; other prefixes give independent draws.
     """
 
     seed: int
@@ -35,6 +39,6 @@ class Chance:
         return low + (high - low) * random_uniform(self.seed, self.prefix + purpose, self.epoch, self.ids)
 
     def noise(self, purpose: str, place: int, size: int) -> npt.NDArray[np.uint8]:
-        """Draw bytes for the example at a place: uint8, (size,)."""
+        """Draw bytes for the example with index ``place`` in ``ids``: uint8, (size,)."""
         name = f"{self.prefix}{purpose}/{np.asarray(self.ids)[place]}"
         return random_bits(self.seed, name, self.epoch, np.arange(-(-size // 8))).astype("<u8").view(np.uint8)[:size]

@@ -25,12 +25,12 @@ SHARE = "share of image"
 
 
 def partners_field(target: str) -> str:
-    """Return the field that holds the partners' values of a target's field."""
+    """Return the name of the field with the partners' values of a target."""
     return f"partner {target}"
 
 
 def mixed(arrays: Arrays, partners: Arrays, settings: AugmentationSettings, chance: Chance) -> dict[str, Array]:
-    """Mix examples with their partners; with both methods on, each pair randomly gets one of them.
+    """Mix examples with their partners by mixup or CutMix; if both are on, choose at random for each pair.
 
     Zhang, Cisse, Dauphin, Lopez-Paz: "mixup: Beyond Empirical Risk Minimization", 2018. Yun et al.: "CutMix", 2019.
 
@@ -41,7 +41,7 @@ def mixed(arrays: Arrays, partners: Arrays, settings: AugmentationSettings, chan
         chance: the examples' draws.
 
     Returns:
-        The fields, the partners' targets, and ``share``.
+        The fields with mixed images, the partners' targets, and the field :data:`SHARE`.
     """
     own, other = arrays[IMAGE], partners[IMAGE]
     made, shares = np.empty_like(own), np.empty(len(own))
@@ -62,7 +62,7 @@ def mixed(arrays: Arrays, partners: Arrays, settings: AugmentationSettings, chan
 
 
 def captions(arrays: Arrays, words: Callable[[Arrays], list[str]]) -> list[str]:
-    """Return the targets of examples as text; mixed examples with shares."""
+    """Return a caption for each example with its targets; for mixed examples, both targets with their shares."""
     own = words(arrays)
     if SHARE not in arrays:
         return own

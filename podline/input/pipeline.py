@@ -132,7 +132,7 @@ class TrainingInput(_Batches):
     augmentation: Augmentation
 
     def read(self, step: int, replica: int = 0, replicas: int = 1) -> tuple[int, npt.NDArray[np.int64], Arrays]:
-        """Read the epoch, the ids and the records of a batch, or of a replica's part of it, as they are stored."""
+        """Return epoch, ids (n,) and stored fields (n, …) of a batch, or of a replica's part of the batch."""
         epoch, ids = self.order.batch(step)
         share = len(ids) // replicas
         ids = ids[replica * share : (replica + 1) * share]
@@ -140,11 +140,11 @@ class TrainingInput(_Batches):
 
     @property
     def rows(self) -> int:
-        """The number of different inputs, if an image has a fixed number of views."""
+        """The number of rows of the table of features: views per image × images."""
         return self.augmentation.views * self.order.split_count
 
     def places(self, epoch: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the numbers of examples' inputs, (n,), below ``rows``: one for each view of each record."""
+        """Return each example's row in the table of features, int64 (n,): one row for each view of each record."""
         return epoch % self.augmentation.views * self.order.split_count + self.order.records(ids)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
@@ -198,16 +198,16 @@ class TrainingInput(_Batches):
 
 
 class FeatureInput(TrainingInput):
-    """The batches of a training input with the places of images' features in a table, int64 (n,), instead of images."""
+    """A training input whose batches have row numbers in a table of features, int64 (n,), instead of images."""
 
     @classmethod
     def of(cls, images: TrainingInput) -> FeatureInput:
-        """Return the input for the features of some images."""
+        """Return the input for features, given the input for images."""
         fields = tuple(name for name in images.fields if name != IMAGE)
         return cls(images.reader, images.manifest, fields, order=images.order, augmentation=images.augmentation)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
-        """Return the fields of a batch, moved like its images, and the places of its features."""
+        """Return the fields of a batch, with geometric augmentation if needed, and the rows of the features."""
         moved = super().augmented(epoch, ids, arrays) if self.augmentation.beside_images == "moved" else arrays
         return {**moved, IMAGE: self.places(epoch, ids)}
 

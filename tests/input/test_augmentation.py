@@ -140,8 +140,8 @@ def test_mirroring_and_crops_are_fair_and_alternating_mirrors_each_image_in_ever
     [
         ({"magnitude": 5}, "got magnitude=5 with rand_augment=0, expected rand_augment too"),
         ({"crop": 0.5, "pad": 4}, "pad=4 vs crop=0.5: both choose a window of the image; give one of them"),
-        ({"pad": 28}, "pad=28 vs images of 28 × 32: it must be smaller than both"),
-        ({"cutout": 28}, "cutout=28 vs images of 28 × 32: it must be smaller than both"),
+        ({"pad": 28}, "got pad=28 for images of 28 × 32"),
+        ({"cutout": 28}, "got cutout=28 for images of 28 × 32"),
         ({"hue": 0.2}, "got hue=0.2 for images of 1 channel, expected 3"),
     ],
 )
