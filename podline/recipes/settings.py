@@ -179,7 +179,7 @@ class Recipe(Frozen):
         dataset: name of a data set.
         conversion: the data set's own settings for its conversion, by name.
         task: settings of the kind of task; by default the defaults of the data set's kind.
-        model: the network. A setting of ``task`` with the name model, augmentation or loss replaces the recipe's section.
+        model: the network. A setting of ``task`` named model, augmentation or loss replaces the recipe's section.
         batch_size: examples in a step, over all replicas; on a TPU at least 8 per core, better 128. Each epoch leaves
             out other examples, which would form an incomplete batch: 36 of 100 in batches of 64.
         accumulate: number of equal parts of a batch that a step computes one after another, to need less memory; their
