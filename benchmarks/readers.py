@@ -58,7 +58,7 @@ def install_readers(folder: Path) -> Path:
     """
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
     if uv is None:
-        raise SettingsError("readers needs uv for an environment of its own; got none; install it: pip install uv")
+        raise SettingsError("uv, which installs the other readers, was not found; install it: pip install uv")
     python = folder / "bin" / "python"
     for command in (
         ["venv", "--quiet", "--python", sys.executable, str(folder)],

@@ -114,7 +114,7 @@ def _wait_for(stack: contextlib.ExitStack, tpu: TpuSettings, tpu_log: TpuLog) ->
 
 @contextlib.contextmanager
 def lease(tpu: TpuSettings, say: Callable[[str], None] = lambda _line: None) -> Iterator[None]:
-    """Run the body with the lease on a node that no living flow uses; an unavailable server during the body is ignored.
+    """Hold the lease on the TPU node while the body runs; ignore outages of the Prefect server meanwhile.
 
     Args:
         tpu: settings with the node.

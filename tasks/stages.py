@@ -129,7 +129,7 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
     call.attempts += 1
     call.error = None
     name = call.stage.name
-    get_run_logger().info("%s: started; a verified earlier result is re-used", name)
+    get_run_logger().info("%s: started; an earlier result is re-used if it can be verified", name)
     try:
         result = call.result = _performed(call, stage_listener(name, call.title))
     except PrunedError as error:

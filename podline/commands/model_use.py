@@ -95,7 +95,7 @@ def predict(
     """
     if table and out:
         raise SettingsError(
-            "got --table and --out, expected one of the two: a table replaces the files in the folder of --out"
+            "got --table and --out, expected one of the two: with --table no files are written to a folder"
         )
     asked = [path for given in paths for path in _expanded(given)]
     store = request.store

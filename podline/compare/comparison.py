@@ -202,8 +202,8 @@ class Pairing:
 
     Attributes:
         comparison: the comparison.
-        before: the other run.
-        after: the run.
+        before: the reference, whose figures are subtracted.
+        after: the run that is compared with it.
         compared: both runs' answers to the same examples; None if the figures were compared by their intervals.
     """
 
@@ -220,8 +220,8 @@ def compare(
 
     Args:
         store: the store.
-        before: the other run.
-        after: the run.
+        before: the reference, whose figures are subtracted.
+        after: the run that is compared with it.
         reporter: warns of damaged files, without which only figures can be compared.
         until: Unix time; later trainings do not count as known trainings.
 

@@ -172,7 +172,7 @@ class Figure:
         return self.noise.limit(self.sampled, nightly(rate) * (1.0 if self.rule == MAIN else 1 / figures))
 
     def more_trainings(self, figures: int, rate: float) -> int:
-        """Return how many more known trainings would lead to a decision, all else being equal; 0 if none would."""
+        """Return how many more trainings with other seeds end "undecided" at the same change; 0 if no number does."""
         known = self.noise.trainings
         for trainings in range(known + 1, MOST_TRAININGS + 1):
             sampled = self.sampled * (1 + 1 / trainings) / (1 + 1 / known)

@@ -236,7 +236,14 @@ def _by_pillow(
 
 
 def _deep_pixels(data: bytes, picture: Image.Image, deep: Deep, given: int) -> tuple[Pixels, int]:
-    """Return a 16-bit picture's pixels, uint8 (height, width, 3), and marks; see :attr:`Form.white` for ``given``."""
+    """Decode a 16-bit picture: uint8 (height, width, 3), and its flags, such as that it is dark.
+
+    Args:
+        data: the file.
+        picture: the opened file.
+        deep: how the file stores its values.
+        given: the 16-bit value that becomes 255; 0 takes the file's own.
+    """
     values = imdecoded(data, cv2.IMREAD_UNCHANGED)
     if values is None or values.dtype != np.uint16:
         raise PictureError("is damaged: it cannot be decoded")

@@ -21,11 +21,11 @@ class KindFacts(NamedSettings):
         kind: the :class:`podline.contract.kind.Kind`, as ``module:name``.
         examples: the plural noun for the examples of a split.
         caption: caption of the main measure's chart.
-        lost: heading for the examples that the other run answered better; a format string with ``{shown}`` and
-            ``{lost}``.
+        lost: heading for the examples that the other run answered better; a format string with ``{shown}``, the
+            number of pictures, and ``{lost}``, the number of these examples.
         says: heading for a run's answers; a format string with ``{}`` for the run's name.
         lost_hint: explanation of the marks in the pictures below the heading ``lost``.
-        large_pictures: whether sheets of pictures show large pictures.
+        large_pictures: whether a sheet shows fewer, larger pictures, as for people in photographs.
         own_measures: whether measures of installed packages are computed.
         seed_spreads: rows (least number of classes, standard deviation of the main measure between seeds, standard
             deviation of a class or joint). Luck is excluded, and a deviation at the share r is divided by

@@ -115,7 +115,9 @@ class FitSettings(Frozen):
 
 
 class FewSettings(Frozen):
-    """Values for data sets with few training images; the first conversion under a data set's name decides.
+    """Values that replace a recipe's for data sets with few training images.
+
+    The first conversion under a data set's name decides whether they apply, also for later versions.
 
     Attributes:
         images: largest number of training images.

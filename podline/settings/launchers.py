@@ -171,8 +171,8 @@ def _kubernetes(environment: Mapping[str, str], wanted: Wanted, full_name: Calla
     place, (least, most) = _number(environment, "JOB_COMPLETION_INDEX"), wanted.bounds
     if least != most or place >= most:
         raise SettingsError(
-            f"Kubernetes: got JOB_COMPLETION_INDEX={place} and hosts={wanted.hosts or 'nothing'}, expected the number "
-            "of completions; set PODLINE_HOSTS to it in the pod"
+            f"Kubernetes: got hosts={wanted.hosts or 'nothing'} with JOB_COMPLETION_INDEX={place}, expected the Job's "
+            "number of completions; set PODLINE_HOSTS to this number in the pod"
         )
     host, _, domain = (name := full_name()).partition(".")
     if not domain or not host.endswith(f"-{place}"):

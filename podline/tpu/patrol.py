@@ -65,7 +65,7 @@ TABLE: dict[PatrolCase, PatrolRule] = {
 
 
 class PatrolFinding(Frozen):
-    """An object that the patrol has checked, and the outcome."""
+    """A node, lease or run that the patrol checked: its state, the row of the table, and the action."""
 
     what: str = Field(description="kind and name of the object")
     seen: str = Field(description="the object's state")

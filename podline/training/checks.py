@@ -37,7 +37,7 @@ class BatchCheck:
     """Computes every layer's output, loss term and gradient of a model for one batch."""
 
     def __init__(self, model: keras.Model, objective: Objective) -> None:
-        """Prepare the checks of a model."""
+        """Open a model whose layers are called one by one."""
         self._model, self._objective = model, objective
         self._opened = OpenedModel(model)
 

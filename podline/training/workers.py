@@ -83,7 +83,7 @@ class WorkersAgreement(Agreement):
 
     @measured("hosts")
     def _table(self, value: int) -> np.ndarray:
-        """Return the number of each process, int64, (processes,)."""
+        """Gather ``value`` from every process: int64, (processes,), by rank."""
 
         def row(context: Any) -> tf.Tensor:
             first = context.replica_id_in_sync_group % self._replicas == 0

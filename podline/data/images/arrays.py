@@ -87,7 +87,7 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Sou
         arrays: the raw files.
         place: name of the source, for errors.
         work: the cache folder.
-        sandbox: a sandbox of :data:`podline.data.sandbox.pool.CALLER`.
+        sandbox: child processes that run a given function; see :data:`podline.data.sandbox.pool.CALLER`.
 
     Raises:
         SourceError: a file is damaged, images differ in shape, a split has no image or shares too many images with

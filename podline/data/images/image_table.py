@@ -158,7 +158,7 @@ class ImageTable:
         return Texts(list(map(decoded, encoded.dictionary.to_pylist())), codes)
 
     def keys(self, numbers: Iterable[int]) -> list[str]:
-        """Return the names of some images in the source."""
+        """Return the names in the source of the images with these numbers."""
         return [self.text("key", number) for number in numbers]
 
     def text(self, name: str, number: int) -> str:

@@ -94,7 +94,7 @@ def _names(summary: Summary, category: Mapping[str, Any], values: int) -> tuple[
         told = f"{len(given)} names" if isinstance(given, list) else shortened(given)
         raise SourceError(
             f"{summary.file}: category {shortened(category.get('name'))} has {told} of keypoints, but its annotations "
-            f"have {values / 3:g} joints; restore the file"
+            f"have {values / 3:g} joints; correct the category in the file"
         )
     return tuple(str(name).strip() for name in given) or tuple(f"joint{number + 1}" for number in range(values // 3))
 
@@ -108,7 +108,7 @@ def _limbs(path: AnnotationFile, skeleton: Any, count: int, notes: list[str]) ->
     if wrong:
         raise SourceError(
             f"{path}: skeleton is {shortened(skeleton)}, expected pairs of joints from {first} to {count + first - 1}; "
-            "restore the file"
+            "correct the skeleton in the file"
         )
     if ends and not first:
         notes.append("the skeleton counts joints from 0")

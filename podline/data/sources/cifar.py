@@ -51,7 +51,7 @@ class Family(NamedTuple):
 
     @property
     def batches(self) -> tuple[str, ...]:
-        """The batches of all splits."""
+        """The names of the batch files of all splits."""
         return tuple(name for names in self.splits.values() for name in names)
 
 

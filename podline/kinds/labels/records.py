@@ -27,7 +27,7 @@ _CLASSES = ClassTargets()
 
 
 class LabelTargets(TextTargets):
-    """Any number of labels per image: the field ``labels``."""
+    """The targets of classification with several labels: the field ``labels``, any number per image."""
 
     least_classes = 1
 

@@ -50,7 +50,7 @@ class PoseFigures(Scored):
         results: number of detected people.
         metrics: the figures of pycocotools by their names in :class:`podline.kinds.pose.oks.OksFigures`, and ``pck``
             (:mod:`podline.kinds.pose.pck`), each with its 95 % interval by the bootstrap over images. A figure for
-            sizes that no person has is left out; ``ap`` and ``ar`` are 0 within 0…1 instead.
+            sizes that no person has is left out; instead, ``ap`` and ``ar`` are 0 with the interval 0…1.
     """
 
     images: int = Field(ge=0)

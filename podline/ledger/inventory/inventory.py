@@ -151,7 +151,10 @@ def _possible_users(
     names: Collection[str],
     needs: dict[str, tuple[str, ...]],
 ) -> Iterator[_User]:
-    """Yield the users of holdings: runs, recipes and data sets; fill ``needs`` when a version is read."""
+    """Yield what uses folders of the store: runs, recipes and data sets.
+
+    Reading a version of a data set adds the folders that it needs to ``needs``.
+    """
 
     def note_needs(folder: str) -> dict[str, str]:
         needs[folder] = _needs(store, folder)

@@ -247,7 +247,7 @@ class Tables(Layout):
         return listed._replace(repeated=repeated)
 
     def _item(self, table: ClassTable, row: Row) -> tuple[int, Item]:
-        """Return a row's item, and the index in ``around`` of the file that the row names, or -1."""
+        """Return the index in ``around`` of the file that a row names, or -1, and the row's item."""
         if row.reason:
             return -1, Item(row.key, b"", reason=row.reason)
         try:
