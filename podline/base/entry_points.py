@@ -100,7 +100,7 @@ def require_extra(extra: str, asked: str, instead: str = "") -> None:
     if missing:
         otherwise = f", or give {instead}" if instead else ""
         raise SettingsError(
-            f"{asked} needs {' and '.join(needed)}; not installed: {', '.join(missing)}; `{install_command(extra)}`"
+            f"{asked} needs {' and '.join(needed)}; not installed: {', '.join(missing)}; run `{install_command(extra)}`"
             f"{otherwise}"
         )
 

@@ -238,7 +238,7 @@ def test_a_version_is_published_once_and_has_a_number(tmp_path: Path) -> None:
     ours, theirs = (Version(number=0, fingerprint=16 * name, content=16 * name) for name in "ab")
     assert [publish_version(store, "images", each).number for each in (theirs, ours, ours)] == [1, 2, 2]
     assert version_of(store, "images", "1").fingerprint == theirs.fingerprint
-    with pytest.raises(StoreError, match="has no version 3 vs 1 to 2 there"):
+    with pytest.raises(StoreError, match="has no version 3, expected 1 to 2"):
         version_of(store, "images", "3")
 
 

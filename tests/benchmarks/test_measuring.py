@@ -77,7 +77,7 @@ def test_readers_without_a_package_index_is_one_line(tmp_path: Path, monkeypatch
 
 def test_without_the_repository_a_comparison_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(podline, "__file__", str(tmp_path / "site-packages" / "podline" / "__init__.py"))
-    with pytest.raises(SettingsError, match=r"site-packages/benchmarks does not exist: .* `podline tune input`"):
+    with pytest.raises(SettingsError, match=r"site-packages/benchmarks does not exist, .* `podline tune input`"):
         benchmark.main(["write-shard"], standalone_mode=False)
 
 

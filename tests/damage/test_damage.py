@@ -80,7 +80,7 @@ def test_a_damaged_entry_is_named_after_the_others_and_a_foreign_one_beside_them
             assert said(store, "store", "verify")[0] == 4
     with changed(store, "ledger/20269999T000000Z-cifar10-finished-0123abcd.json", content) as path:
         code, text = said(store, "runs", "list")
-        assert (code, f"{path} is left out" in text, text.count("cifar10  finished")) == (0, True, 2)
+        assert (code, f"{path} is skipped" in text, text.count("cifar10  finished")) == (0, True, 2)
         assert str(path) in said(store, "store", "verify")[1]
 
 

@@ -76,8 +76,8 @@ def test_a_finished_stage_is_found_by_its_own_spec_alone(store: Store) -> None:
     ("name", "content", "words"),
     [
         ("evaluation.json", None, "is gone"),
-        ("evaluation.json", b"{}}", "3 bytes vs 2"),
-        ("evaluation.json", b"[]", "has sha256 4f53cda18c2b… vs 44136fa355b3…"),
+        ("evaluation.json", b"{}}", "has 3 bytes, expected the 2 that were written"),
+        ("evaluation.json", b"[]", "has sha256 4f53cda18c2b…, expected 44136fa355b3…"),
         ("stages/evaluate.json", b'{"stage": "evaluate"', "cannot be read"),
     ],
 )

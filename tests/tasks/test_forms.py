@@ -120,7 +120,7 @@ def test_a_missing_package_of_weights_ends_a_run_before_its_conversion_unless_th
         group = TrainingGroup.model_validate({"assignments": pretrained, **values})
         return conversion(TrainingForm(recipe="mnist", source="mnist", training=group), store, Settings()).dataset
 
-    with pytest.raises(SettingsError, match=r"^model\.weights=imagenet: got no \S+, .* install .*weights=none$"):
+    with pytest.raises(SettingsError, match=r"^model\.weights=imagenet needs \S+; .* install .*weights=none$"):
         planned(further="champion")
     assert planned(init="weights.npz") == planned(further="mnist-0123456789ab") == "mnist"
     store.publish_bytes(PUBLISHED["efficientnet-lite0"].name, b"the weights")

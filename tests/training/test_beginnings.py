@@ -274,7 +274,7 @@ def test_without_the_package_or_with_another_file_in_it_one_line_says_what_to_do
         layers_of(root)
     assert not (root / KEPT).exists()
     without_package(monkeypatch)
-    with pytest.raises(SettingsError, match=rf"^model\.weights=imagenet: got no {LITE.source}, .* install .*$"):
+    with pytest.raises(SettingsError, match=rf"^model\.weights=imagenet needs {LITE.source}; .* install .*$"):
         layers_of(root)
 
 

@@ -50,7 +50,7 @@ def test_durations_become_steps_of_whole_batches(manifest):
     ("values", "message"),
     [
         ({"batch_size": 51}, r"batch_size=51 vs 50 examples .*smaller batch_size"),
-        ({"augmentation": AugmentationSettings(cutout=8)}, "cutout=8 vs images of 8 × 8"),
+        ({"augmentation": AugmentationSettings(cutout=8)}, "cutout=8 for images of 8 × 8"),
         ({"duration": Duration(steps=0)}, "a duration of 0 steps trains nothing"),
         ({"validation_share": 0.005}, r"validation_share=0\.005 vs 50 examples .* less than one example"),
         ({"validation_share": 0.9}, r"batch_size=8 vs 5 examples .*\(45 are held out\)"),

@@ -183,7 +183,7 @@ def measure(root: Path) -> InputSpeed:
 
 @pytest.mark.parametrize(
     ("owner", "name", "stage", "advice"),
-    [(augmentation, "augment", "augment", "use less of it"), (TrainingInput, "read", "read", "a faster disk")],
+    [(augmentation, "augment", "augment", "use less augmentation"), (TrainingInput, "read", "read", "a faster disk")],
 )
 def test_a_slow_stage_is_named_and_advice_given(
     root: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, stage: str, advice: str

@@ -231,7 +231,7 @@ def test_a_mirror_image_needs_to_know_left_and_right(tmp_path: Path) -> None:
     recipe = registry.override(registry.get("keypoints"), {"task.side": 64})
     require_fit(recipe, manifest)
     flipped = registry.override(recipe, {"task.augmentation.flip": True})
-    with pytest.raises(SettingsError, match=r"flip=true vs joints of keypoints/.* do not say left and right"):
+    with pytest.raises(SettingsError, match=r"flip=true needs to know left and right joints, .* keypoints/"):
         require_fit(flipped, manifest)
 
 
