@@ -63,7 +63,7 @@ ADAM_LATER = {"phases": [{"from_epoch": 1, "changes": {"optimizer.kind": "adam"}
         ({"loss": {"gamma": 3}}, r"got gamma=3\.0 with kind=cross_entropy, expected kind=focal; or leave gamma out"),
         (
             {"loss": {"kind": "focal"}, "task": {"label_smoothing": 0.1}},
-            r"smoothing=0\.1 needs .* got loss\.kind=focal",
+            r"smoothing=0\.1 needs .* loss\.kind=focal",
         ),
         ({"schedule": {"kind": "plateau"}}, r"plateau vs validation_share=0: .* give validation_share=0\.1"),
         ({"schedule": {"kind": "constant", "final": 0.1}}, "final=0.1 with kind=constant, expected kind=cosine or res"),
