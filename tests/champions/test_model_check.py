@@ -52,7 +52,7 @@ def test_each_part_says_whether_it_works_and_why_not(tmp_path: Path) -> None:
     parts = {part["name"]: (part["works"], part["words"]) for part in found["parts"]}
     failing = {name for name, (works, _) in parts.items() if works is False}
     assert failing - {"trains in bfloat16"} == {"trains on two devices", "compiles with XLA", "converts to TFLite"}
-    assert "layer jitter (Jitter) keeps " in parts["trains on two devices"][1]
+    assert "layer jitter (Jitter) updates " in parts["trains on two devices"][1]
     assert parts["compiles with XLA"] == (False, "the operation EagerPyFunc is not supported")
     assert parts["converts to TFLite"] == (False, "the operation EagerPyFunc is not supported")
     assert parts["shows where it looks"][1] == "feature maps of 7 × 7 positions"

@@ -53,7 +53,7 @@ SOME_LAYERS = {
 }
 """Layer of EfficientNet-Lite0 → whether a frozen one."""
 SAID = (
-    "one subject an image (found from the annotations; task.subjects sets it): each joint is at its heatmap's maximum, "
+    "one subject an image (counted in the annotations; task.subjects sets it): each joint is at its heatmap's maximum, "
     "without part affinity fields"
 )
 
