@@ -25,7 +25,7 @@ from podline.report.sections import section
 
 # Size of pictures; they have twice as many pixels, for screens of high resolution.
 _LONGER_SIDE = 560
-_KEY = Key({"the person’s left": LEFT, "right": RIGHT, "middle": CENTER})
+_KEY = Key({"the subject’s left": LEFT, "the subject’s right": RIGHT, "middle": CENTER})
 _RANKS = {"best": "The best", "median": "In the middle", "worst": "The worst"}
 
 
