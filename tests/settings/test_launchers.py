@@ -65,7 +65,7 @@ def test_each_launcher_tells_every_process_the_same_addresses_and_its_own_place(
         (slurm("n[1-2]", 2, 0), "3..4", "", "got 2 processes from Slurm, expected hosts=3..4"),
         (slurm("n[1-2]", 4, 0), "", "", "got 4 tasks on 2 nodes.* use srun --ntasks-per-node=1"),
         ({"SLURM_STEP_NODELIST": "n1"}, "", "", "SLURM_STEP_NUM_TASKS: got '', expected a number"),
-        (of_pod(0), "", "a-0.b", "JOB_COMPLETION_INDEX=0 and hosts=nothing, .* set PODLINE_HOSTS"),
+        (of_pod(0), "", "a-0.b", "hosts=nothing with JOB_COMPLETION_INDEX=0, .* set PODLINE_HOSTS"),
         (of_pod(0), "2", "a-0", "got host name 'a-0', expected JOB-0.SERVICE"),
     ],
 )
