@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from podline.base import entry_points, errors
-from podline.base.errors import PreemptedError
+from podline.base import entry_points
+from podline.base.errors import PreemptedError, exit_codes
 from podline.base.interruptions import Interruption, interruptible
 from podline.base.plain import plain
 from podline.commands import pages
@@ -102,7 +102,7 @@ class CommandTable(pages.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the exit codes, and where settings come from."""
         with formatter.section("Exit codes"):
-            formatter.write_dl([(str(code), meaning) for code, meaning in errors.exit_codes().items()])
+            formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes().items()])
         formatter.write_paragraph()
         formatter.write_text(pages.page(NOTES))
 

@@ -157,7 +157,7 @@ def _performed(call: _Call[Any, Any], listener: Listener) -> Any:
 
 
 def _goes_on_later() -> bool:
-    """Return whether a run that is told to stop is resumed by a worker, and then finds its job again."""
+    """Return whether a worker resumes the stopped run, which then finds its job again."""
     return settings.of_prefect_worker() and not stops.is_cancelled()
 
 

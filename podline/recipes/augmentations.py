@@ -28,7 +28,7 @@ class Augmentation(Frozen):
 
     applied_by: ClassVar[str]
     beside_images: ClassVar[Literal["unchanged", "moved"] | None] = None
-    """Whether ``applied_by`` leaves the fields beside images unchanged or moves them, even in batches without images.
+    """What ``applied_by`` does to the fields beside images, even in batches without images.
 
     None if unknown.
     """

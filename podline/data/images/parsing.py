@@ -36,7 +36,7 @@ _REMEMBERED = 10_000  # number of recent embedded images among which equal ones 
 
 
 class Parsed(NamedTuple):
-    """What a layout says about a source, without the items.
+    """A layout's description of a source, without its items.
 
     Attributes:
         words: description of the source, for the log.
