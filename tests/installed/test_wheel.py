@@ -189,7 +189,7 @@ def test_a_flow_that_failed_is_retried_beside_packages_of_the_same_names(person:
     root = person.here / "up-root"
     with person.up(("podline", "up", "--root", root.name, "--port", str(port)), port, person.here, root) as up:
         said = up.log.read_text()
-        assert re.search(r"deployments +of .*/podline/deployments/prefect.yaml", said)
+        assert re.search(r"deployments +from .*/podline/deployments/prefect.yaml", said)
         assert "sample-manual: made" in said
         source = person.here / "drawn later"
         parameters = {"recipe": "sample", "source": str(source), "training": {"steps": 120}}
