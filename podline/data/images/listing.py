@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import stat
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -128,8 +128,8 @@ class Listing(Sequence[ListedFile]):
 
     def relative(self, path: str) -> str:
         """Return an absolute path in the listed folder as a relative path; return other paths unchanged."""
-        top = f"{os.path.abspath(self._folder)}/"  # noqa: PTH100 (links stay as they are)
-        return path.removeprefix(top)
+        top = os.path.abspath(self._folder)  # noqa: PTH100 (links stay as they are)
+        return path.removeprefix(f"{self._folder}/").removeprefix(f"{top}/")
 
     def __setstate__(self, state: tuple[str, Path]) -> None:
         self._folder, self._path = state
@@ -161,14 +161,11 @@ class Names:
         self._order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[self._order].data
 
-    def find(self, name: str) -> list[tuple[int, ListedFile]]:
-        """Return the index and the file for each file with this key."""
-        wanted = hash(name)
-        first = at = bisect_left(self._hashes, wanted)
-        while at < len(self._hashes) and self._hashes[at] == wanted:
-            at += 1
-        found = ((number, self._files[number]) for number in self._order[first:at].tolist())
-        return [(number, file) for number, file in found if self._name(file) == name]
+    def find(self, name: str) -> list[ListedFile]:
+        """Return the files with this key."""
+        first, end = (bisect(self._hashes, hash(name)) for bisect in (bisect_left, bisect_right))
+        files = (self._files[number] for number in self._order[first:end].tolist())
+        return [file for file in files if self._name(file) == name]
 
 
 @dataclass(frozen=True)
