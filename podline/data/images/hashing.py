@@ -15,9 +15,6 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.fitting import shown_size
-from podline.documents.manifest import Fit
-
 Pixels = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -36,11 +33,6 @@ _SIDE = 32
 _LOW, _LOOKED_AT = 8, 16  # frequencies per axis in the hash, and in the comparison of pixels
 _SMOOTH, _MOST_MOVED = 24, 1.3  # image side in the comparison, and the largest shift for alignment, in pixels
 _CHUNK_BYTES = 1_000_000
-
-
-def shown_box(height: int, width: int, shape: tuple[int, ...], fit: Fit) -> tuple[int, int]:
-    """Return height and width of a picture after fitting it into ``shape``; (0, 0) if it has no pixels."""
-    return shown_size(height, width, shape, fit) if height and width else (0, 0)
 
 
 def hashes(read: Read, boxes: Boxes) -> Hashed:
@@ -88,7 +80,7 @@ def agreement(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> tuple
     # Only the lowest 16 frequencies count, higher ones less, as after a blur.
     less = np.exp(-0.0042 * np.arange(_LOOKED_AT) ** 2).astype(np.float32)
     smoothing = (_cosines(_LOOKED_AT, _SMOOTH).T * less) @ _cosines(_LOOKED_AT, _SIDE) * np.sqrt(_SMOOTH / _SIDE)
-    parts = [(smoothing @ grey @ smoothing.T, means) for _, grey, means in _greys(read, boxes, rows)]
+    parts = [(smoothing @ grey @ smoothing.T, means) for grey, means in _greys(read, boxes, rows)]
     smooth, means = (np.concatenate(part).astype(np.float32) for part in zip(*parts, strict=True))
     first, second = np.split(places, 2)
     return _aligned(smooth[first], smooth[second]), np.abs(means[first] - means[second]).max(axis=1, initial=0.0)
@@ -116,8 +108,8 @@ def _aligned(first: Floats, second: Floats) -> Floats:
     return np.where(factors[:, 0, 0] > 0, np.sqrt(np.maximum(1 - rest / np.maximum(total, 1e-6), 0)), 0)
 
 
-def _greys(read: Read, boxes: Boxes, rows: Numbers) -> Iterator[tuple[Numbers, Floats, Floats]]:
-    """Yield rows, grey values averaged over areas, (n, 32, 32), and channel means, (n, 3), a megabyte at a time."""
+def _greys(read: Read, boxes: Boxes, rows: Numbers) -> Iterator[tuple[Floats, Floats]]:
+    """Yield grey values averaged over areas, (n, 32, 32), and channel means, (n, 3), a megabyte at a time."""
     step = max(1, _CHUNK_BYTES // (3 * int(boxes.max(initial=1)) ** 2))
     for first in range(0, len(rows), step):
         some = rows[first : first + step]
@@ -125,7 +117,7 @@ def _greys(read: Read, boxes: Boxes, rows: Numbers) -> Iterator[tuple[Numbers, F
         for at, (pixels, (height, width)) in enumerate(zip(read(some), boxes[some].tolist(), strict=True)):
             shown = _shown(pixels, height, width)
             means[at], grey[at] = cv2.mean(shown)[:3], _grey(shown)
-        yield some, grey, means
+        yield grey, means
 
 
 def _shown(image: Pixels, height: int, width: int) -> Any:
