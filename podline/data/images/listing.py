@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Self, overload
 
 import numpy as np
 import pyarrow as pa
@@ -97,6 +97,9 @@ class Listing(Sequence[ListedFile]):
     def __init__(self, folder: str, path: Path) -> None:
         self._folder, self._path = folder.rstrip("/"), path
 
+    def __reduce__(self) -> tuple[type[Self], tuple[str, Path]]:
+        return type(self), (self._folder, self._path)
+
     def __iter__(self) -> Iterator[ListedFile]:
         yield from self._files(self._table)
 
@@ -123,16 +126,10 @@ class Listing(Sequence[ListedFile]):
         [found] = self._files(self._table.slice(number, 1))
         return found
 
-    def __getstate__(self) -> tuple[str, Path]:
-        return self._folder, self._path
-
     def relative(self, path: str) -> str:
         """Return an absolute path in the listed folder as a relative path; return other paths unchanged."""
         top = os.path.abspath(self._folder)  # noqa: PTH100 (links stay as they are)
         return path.removeprefix(f"{self._folder}/").removeprefix(f"{top}/")
-
-    def __setstate__(self, state: tuple[str, Path]) -> None:
-        self._folder, self._path = state
 
     def _files(self, table: Any) -> Iterator[ListedFile]:
         top = f"{self._folder}/"
@@ -236,7 +233,7 @@ def write_listing(folder: Path, files: Iterable[ListedFile], path: Path) -> List
     Raises:
         StoreError: the file cannot be written.
     """
-    write_rows(path, _TYPES, ((file.name, file.bytes, file.changed) for file in files), {})
+    write_rows(path, _TYPES, ((file.name, file.bytes, file.changed) for file in files))
     return Listing(str(folder), path)
 
 
