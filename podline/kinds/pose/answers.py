@@ -21,7 +21,7 @@ from podline.kinds.pose import oks
 from podline.kinds.pose.coco_results import Results, Truth
 from podline.kinds.pose.document import read_people
 from podline.kinds.pose.judging import FIELDS, find_people, pose_answers
-from podline.kinds.pose.oks_intervals import figures_within
+from podline.kinds.pose.oks_intervals import drawn_figures, figures_within
 from podline.kinds.pose.settings import PoseSettings
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
@@ -55,8 +55,8 @@ class PoseAnswers(Answers[Results, COCOeval]):
 
     def main(self, examples: CommonExamples, answers: Results) -> Metric:
         """Return the AP; 0 within 0…1 without people."""
-        found = figures_within(self.judged(examples, answers))
-        return found.get("ap", Metric(value=0.0, low=0.0, high=0.0))
+        evaluation = self.judged(examples, answers)
+        return figures_within(evaluation, drawn_figures(evaluation)).get("ap", Metric(value=0.0, low=0.0, high=0.0))
 
 
 def _truth(examples: CommonExamples) -> Truth:

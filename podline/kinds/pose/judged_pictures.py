@@ -18,8 +18,8 @@ from podline.documents.manifest import TRAIN, Manifest
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.coco_results import Results
 from podline.kinds.pose.document import MAPS, SEEN, PoseEvaluation, people_name, read_people
+from podline.kinds.pose.figures import PeopleFigures, Ranked
 from podline.kinds.pose.maps import PoseMaps, maps_from_bytes
-from podline.kinds.pose.ranked_images import PeopleFigures, Ranked
 from podline.kinds.pose.skeletons import Image, poses_of
 from podline.stages.specs import ReportSpec
 from podline.store.contract import Store
@@ -85,7 +85,7 @@ class MapsOfImage(NamedTuple):
 def judged_pictures(
     store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation, *, seen: bool
 ) -> dict[str, list[JudgedPicture]]:
-    """Return the images of each group of :class:`podline.kinds.pose.ranked_images.Ranked`, by the group's name.
+    """Return the images of each group of :class:`podline.kinds.pose.figures.Ranked`, by the group's name.
 
     Args:
         store: the store.

@@ -32,10 +32,9 @@ from podline.kinds.pose.coco_results import Results, Truth, people_to_results
 from podline.kinds.pose.decoding import DecodedPeople, decode_people
 from podline.kinds.pose.document import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
 from podline.kinds.pose.figures import PCK
-from podline.kinds.pose.images import by_image, ranked
 from podline.kinds.pose.maps import PoseMaps, maps_to_bytes
-from podline.kinds.pose.oks import at_threshold, judged, tables
-from podline.kinds.pose.oks_intervals import drawn_figures, figures_of, interval_of
+from podline.kinds.pose.oks import at_threshold, by_image, close_joints, joint_figures, judged, ranked, score_threshold
+from podline.kinds.pose.oks_intervals import drawn_figures, figures_within
 from podline.kinds.pose.pck import Pck, pck
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.stage_measures import HEATMAP, PAF, kind_of, number_of
@@ -247,9 +246,9 @@ def _document(of_run: JsonObject, split: _Split, seen: _Split, found: _Found, po
     better_in = trained.better_in(untrained, guessing)
     after, on_seen = trained.evaluation, memory.evaluation
     # With one subject per image, every detected person counts, even with a low score.
-    score = 0.0 if poses.subjects == "one" else tables(on_seen).score_threshold
+    score = 0.0 if poses.subjects == "one" else score_threshold(on_seen)
     pictures = ranked(by_image(after, score or 0.0))
-    joints = zip(tables(after).joints, trained.pck.joints, strict=True)
+    joints = zip(joint_figures(after), trained.pck.joints, strict=True)
     return PoseEvaluation(
         **of_run,
         trained=trained.figures,
@@ -294,13 +293,13 @@ class _Judged(NamedTuple):
     @classmethod
     def of(cls, evaluation: COCOeval, pair: Pair | None) -> _Judged:
         """Compute the figures of an evaluation; see :func:`podline.kinds.pose.pck.pck`."""
-        found, drawn, joints = tables(evaluation), drawn_figures(evaluation), pck(evaluation, pair)
-        known = {name: interval_of(value, drawn[name]) for name, value in figures_of(evaluation).items()}
+        drawn, joints = drawn_figures(evaluation), pck(evaluation, pair)
+        known = figures_within(evaluation, drawn) | ({PCK: joints.whole} if joints.whole else {})
         figures = PoseFigures(
-            images=found.images,
-            people=found.people,
-            results=found.results,
-            metrics={"ap": _UNKNOWN, "ar": _UNKNOWN} | known | ({PCK: joints.whole} if joints.whole else {}),
+            images=len(evaluation.cocoGt.imgs),
+            people=len(close_joints(evaluation)),
+            results=len(evaluation.cocoDt.anns),
+            metrics={"ap": _UNKNOWN, "ar": _UNKNOWN} | known,
         )
         return cls(evaluation, figures, joints, {"ap": drawn["ap"], PCK: joints.drawn})
 
