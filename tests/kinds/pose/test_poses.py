@@ -18,7 +18,7 @@ from podline.documents.manifest import dataset_folder
 from podline.documents.skeleton import COCO
 from podline.evaluation.evaluate import evaluate
 from podline.kinds.pose.document import MAPS, SEEN, people_name
-from podline.kinds.pose.judging import judge_answers
+from podline.kinds.pose.judging import judge
 from podline.kinds.pose.maps import maps_from_bytes
 from podline.kinds.pose.oks import judged as judged_people
 from podline.kinds.pose.oks import score_threshold
@@ -68,7 +68,7 @@ def judged(dataset, after, reporter=None, recipe=RECIPE, **changes):
     """The document, the people of the split and of images that were trained on, the maps."""
     store, manifest = dataset
     spec = evaluate_spec(dataset, **changes)
-    judgement = judge_answers(case_of(spec, recipe, store, manifest, reporter), nothing, after)
+    judgement = judge(case_of(spec, recipe, store, manifest, reporter), nothing, after)
     people, seen = (json.loads(judgement.files[people_name(which)]) for which in (spec.split, SEEN))
     maps = maps_from_bytes(judgement.files[MAPS]) if MAPS in judgement.files else None
     return SimpleNamespace(document=judgement.document, people=people, seen_people=seen, maps=maps)
