@@ -18,7 +18,8 @@ from podline.base.arrays import Arrays
 from podline.base.entry_points import explained
 from podline.base.errors import DivergenceError, SettingsError
 from podline.base.stopwatch import measured, spans
-from podline.documents.metrics_log import EvaluationLine, LogMark, MetricsLine, StepsLine, StopLine
+from podline.documents.log_writers import LogMark
+from podline.documents.metrics_log import EvaluationLine, MetricsLine, StepsLine, StopLine
 from podline.training.checkpoints import CheckpointCost, CheckpointFolder, TimeSpent
 from podline.training.loop import Hook, Stretch, next_multiple
 from podline.training.plan import Plan

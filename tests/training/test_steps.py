@@ -18,7 +18,7 @@ from small_dataset import publish_dataset, small_recipe
 from tensorflow.python.framework import config as tf_config
 
 from podline.base.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError
-from podline.documents.metrics_log import LogMark
+from podline.documents.log_writers import LogMark
 from podline.kinds.classification.objective import ClassificationObjective
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.models.build import build_model
