@@ -300,8 +300,8 @@ class _RunsTable(Block):
         if len(self.rows) > MOST_ROWS:
             del self.rows[next(iter(self.rows))]
 
-    def html(self) -> Markup:
-        """Return a table that phones show as a list, with ARIA roles, since CSS removes the table semantics there."""
+    def __html__(self) -> Markup:
+        # Phones show the table as a list; ARIA roles keep the semantics of a table, which CSS removes there.
         others = self._name == "other runs"
         names = [*_HEAD[:2], "started", *_HEAD[2:]] if others else _HEAD
         cell = Markup('<th role="columnheader" scope="col"{}>{}</th>')
