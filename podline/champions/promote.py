@@ -17,7 +17,6 @@ from podline.compare.comparison import Grounds, examples_of
 from podline.compare.examples import Places, SharedExamples
 from podline.compare.known import answers_on, evaluated, known_trainings
 from podline.contract.answers import AnyAnswers, CommonExamples
-from podline.contract.descriptions import describe_run
 from podline.contract.kind import kind_of
 from podline.contract.rules import MAIN, Compared, ModelCost
 from podline.data.reader import open_split
@@ -25,6 +24,7 @@ from podline.documents import champions
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.champions import Candidate, Crowned
 from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.model_description import read_description
 from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
 from podline.ledger.inventory.catalogue import run_of, training_of
 from podline.recipes.kind_table import read_evaluation
@@ -383,5 +383,5 @@ def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
 
 
 def _cost(case: _Case, training: TrainSpec) -> ModelCost:
-    model = describe_run(case.store, training)
+    model = read_description(case.store, training.folder)
     return ModelCost(model.bytes, model.multiply_adds)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from podline.base.progress import Reporter
+from podline.documents.completion import read_completion
 from podline.report import run_sections, verdict
 from podline.report.blocks import Block, Pictures, Text, markdown_of
 from podline.report.document import document
@@ -15,6 +16,7 @@ from podline.report.kind_report import reported_kind
 from podline.report.sections import Section, blocks_of, installed, sections_in
 from podline.stages.completed import complete
 from podline.stages.specs import ReportResult, ReportSpec
+from podline.stages.table import stage_named
 from podline.store.opening import open_store
 
 HTML, MARKDOWN = "report.html", "report.md"
@@ -86,8 +88,10 @@ def _sections(run: RunFacts) -> Iterator[tuple[str, list[Block]]]:
     added = installed()
     yield from _filled(added.objects.values(), run)
     yield "Sections that cannot be loaded", [Text(problem, "warning") for problem in added.problems]
-    for heading, lines in run.stage_sections:
-        yield heading, [Text(line) for line in lines]
+    for name in run.spec.sections:
+        stage, record = stage_named(name), read_completion(run.store, run.spec.record_folder, name)
+        lines = stage.result.model_validate(record.result).lines(run.store.where)
+        yield stage.section, [Text(line) for line in lines]
     yield from _filled(sections_in(run_sections), run)
 
 
