@@ -46,7 +46,7 @@ from podline.recipes.measures import measure_named, metric_text
 from podline.recipes.own_code import with_code
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import AugmentationSettings, Recipe
-from podline.settings.machine import search_first
+from podline.settings.environment import search_first
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.options import Choices, TrainingGroup
 from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult

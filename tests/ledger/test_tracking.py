@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from finished_run import finished_run
 
-from podline.base.errors import SettingsError
 from podline.base.progress import Event, Reporter
 from podline.ledger.inventory.catalogue import run_of, training_of
 from podline.ledger.recording import recorded
-from podline.settings.machine import Settings, load
+from podline.settings.machine import Settings
 from podline.stages.specs import ReportResult, TrainResult
 from podline.store.opening import open_store
 
@@ -85,9 +84,3 @@ def test_a_server_that_does_not_answer_is_a_warning(tracked: tuple[Path, str, st
     (warning,) = night(root, "mlflow:http://127.0.0.1:9")
     assert warning.startswith("the run could not be logged to mlflow:http://127.0.0.1:9: ")
     assert warning.endswith("; to log it, repeat the command of the run")
-
-
-@pytest.mark.parametrize("value", ["wandb:x", "mlflow:", "http://127.0.0.1:5000"])
-def test_a_value_that_names_no_tracker_is_refused(value: str) -> None:
-    with pytest.raises(SettingsError, match=rf"PODLINE_TRACKING: tracking = '{value}': expected mlflow:URI"):
-        load(environment={"PODLINE_TRACKING": value})
