@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import click
 
 from podline.base import entry_points
-from podline.base.errors import SettingsError, SourceError, StoreError
+from podline.base.errors import SettingsError, SourceError
 from podline.base.plain import plain
 from podline.champions.serving.layout import lay_out, require_champion, require_unchanged
 from podline.commands import display, pages
@@ -31,11 +31,9 @@ from podline.commands.options import (
 from podline.commands.stage_command import stage_command
 from podline.documents import champions
 from podline.documents.champions import Crowned
-from podline.documents.completion import completion_name
-from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.ledger.inventory.catalogue import train_result
 from podline.ledger.requests import Request
 from podline.stages.supervision.running import perform
-from podline.stages.table import TRAIN
 from podline.stages.tools import ExportFormat, ExportSpec, PredictSpec
 from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.opening import open_store
@@ -152,9 +150,7 @@ def _trained(store: Store, run: str) -> str:
     """
     if run in champions.recipes(store):
         raise SettingsError(f"got the recipe {run}, expected a run; add --champion to use the recipe's champion")
-    training = training_of(store, run)
-    if not store.exists(completion_name(training.folder, TRAIN.name)):
-        raise StoreError(f"{store.uri}: run {run} is not finished; finish it with `podline train {run}`")
+    train_result(store, run)
     return run
 
 
@@ -234,7 +230,7 @@ def export(name: str, folder: Path, form: ExportFormat, examples: int | None, as
     spec = ExportSpec(
         root=store.uri,
         run=run,
-        weights_sha256=str(run_of(store, run).stages[TRAIN.name].result["weights_sha256"]),
+        weights_sha256=train_result(store, run).weights_sha256,
         format=form,
         file=str(place),
         examples=examples or 0,

@@ -37,7 +37,7 @@ from podline.documents.completion import completion_name
 from podline.documents.manifest import TRAIN
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
-from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.ledger.inventory.catalogue import completion_of, train_result, training_of
 from podline.ledger.requests import Request, recipe_of
 from podline.recipes import datasets
 from podline.recipes.datasets import DataSet
@@ -49,8 +49,9 @@ from podline.recipes.settings import AugmentationSettings, Recipe
 from podline.settings.environment import search_first
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.options import Choices, TrainingGroup
-from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
+from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec
 from podline.stages.supervision.running import perform
+from podline.stages.table import EVALUATE
 from podline.stages.tools import ModelCheckSpec
 from podline.store.contract import Store
 from podline.training.plan import examples_by_phase
@@ -296,14 +297,12 @@ def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
 
 
 def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool, reason: str) -> PromoteSpec:
-    found = run_of(store, run)
-    evaluated, trained = found.stages.get("evaluate"), found.stages.get("train")
-    if evaluated is None or trained is None:
-        raise StoreError(f"{store.where(found.folder)} has no evaluation; run `podline evaluate` first")
-    training = training_of(store, run)
+    training, evaluated = training_of(store, run), completion_of(store, run, EVALUATE.name)
+    if evaluated is None:
+        raise StoreError(f"{store.where(training.folder)} has no evaluation; run `podline evaluate {run}` first")
     return promotion_spec(
         training,
-        TrainResult.model_validate(trained.result),
+        train_result(store, run),
         EvaluateResult.model_validate(evaluated.result),
         rules=Choices(assignments=assignments).apply(training.recipe).promotion,
         anyway=anyway,
@@ -327,9 +326,9 @@ def _figure(store: Store, run: str) -> str:
 
 
 def _metrics(store: Store, run: str) -> dict[str, Metric]:
-    record = run_of(store, run).stages.get("evaluate")
+    record = completion_of(store, run, EVALUATE.name)
     if record is None:
-        where = store.where(completion_name(f"runs/{run}", "evaluate"))
+        where = store.where(completion_name(f"runs/{run}", EVALUATE.name))
         raise ArtifactError(f"{where} is missing, although {run} was promoted; run `podline evaluate {run}`")
     return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()}
 

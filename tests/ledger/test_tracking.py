@@ -11,10 +11,10 @@ import pytest
 from finished_run import finished_run
 
 from podline.base.progress import Event, Reporter
-from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.ledger.inventory.catalogue import train_result, training_of
 from podline.ledger.recording import recorded
 from podline.settings.machine import Settings
-from podline.stages.specs import ReportResult, TrainResult
+from podline.stages.specs import ReportResult
 from podline.store.opening import open_store
 
 needs_mlflow = pytest.mark.skipif(
@@ -26,11 +26,11 @@ def night(root: Path, tracking: str) -> list[str]:
     """Record a run whose stages were all done before; return the warnings."""
     store, events = open_store(root), list[Event]()
     (run,) = (path.name for path in (root / "runs").iterdir())
-    training, stages = training_of(store, run), run_of(store, run).stages
+    training, trained = training_of(store, run), train_result(store, run)
     with recorded(store, "cifar10", "flow", Reporter("ledger", events.append)) as notes:
         notes.planned(training.recipe, Settings(root=str(root), tracking=tracking), "cpu")
         notes.asked(training)
-        notes.answered(training, TrainResult.model_validate(stages["train"].result), 600.0)
+        notes.answered(training, trained, 600.0)
         notes.answered(training, ReportResult(html="report.html", markdown="page.md"), 0.1)
     return [event["message"] for event in events if event["event"] == "log" and event["level"] == "warning"]
 
