@@ -15,11 +15,12 @@ from podline.base.errors import SettingsError, SourceError
 from podline.base.plain import plain
 from podline.champions.serving.layout import lay_out, require_champion, require_unchanged
 from podline.commands import display, pages
-from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
+    Number,
+    Whole,
     answer,
     complete_either,
-    existing_store,
+    in_store,
     json_option,
     load_settings,
     run_argument,
@@ -163,9 +164,8 @@ def _trained(store: Store, run: str) -> str:
     help="The address on which to listen; 0.0.0.0 means all addresses.",
 )
 @click.option("--port", type=Whole(0, 65535), default=8501, show_default=True, help="The port; 0 chooses a free port.")
-@store_options
-@json_option
-def serve(name: str, host: str, port: int, as_json: bool, **options: Any) -> None:
+@in_store
+def serve(store: Store, name: str, host: str, port: int, as_json: bool) -> None:
     """Serve a recipe's champion, or any finished run, over HTTP (`:predict`), until SIGTERM.
 
       podline models serve sample --root podline-root
@@ -174,7 +174,6 @@ def serve(name: str, host: str, port: int, as_json: bool, **options: Any) -> Non
     After a promotion or rollback the server changes the model within seconds, without dropping requests. It asks for no
     password, so change --host only in a trusted network. See docs/how-to/serve.md.
     """
-    store = existing_store(options)
     _champion_or_none(store, name)
     with _listening(host, port) as listening:
         entry_points.load("podline.champions.serving.server:serve")(

@@ -12,14 +12,14 @@ from podline.base.errors import ArtifactError, RefusedError, SettingsError, Stor
 from podline.base.figures import count, moment, percent, pflop, short_count, size
 from podline.champions.serving.layout import require_champion
 from podline.commands import display, model_use, pages
-from podline.commands.numbers import Whole
 from podline.commands.options import (
+    Whole,
     answer,
     assignments_option,
     command_line,
     complete_recipe,
-    existing_store,
     in_order,
+    in_store,
     json_option,
     load_settings,
     raise_damaged,
@@ -27,7 +27,6 @@ from podline.commands.options import (
     run_argument,
     say,
     say_json,
-    store_options,
 )
 from podline.commands.stage_command import stage_command
 from podline.contract.kind import kind_of
@@ -71,9 +70,8 @@ def models_group() -> None:
 
 @models_group.command("list")
 @click.argument("recipe", metavar="[RECIPE]", required=False, shell_complete=complete_recipe)
-@store_options
-@json_option
-def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
+@in_store
+def list_models(store: Store, recipe: str | None, as_json: bool) -> None:
     """List the champion of every recipe, or all champions of one recipe, newest first.
 
     Each line has run, main metric and date. Damaged entries are listed at the end. `podline runs list --export` and
@@ -84,7 +82,6 @@ def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
 
     Next: `podline models serve RECIPE`.
     """
-    store = existing_store(options)
     if recipe is None:
         _list_champions(store, as_json=as_json)
         return
@@ -281,16 +278,14 @@ def promote(
 @models_group.command("rollback")
 @recipe_argument
 @_reason_option
-@store_options
-@json_option
-def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
+@in_store
+def rollback(store: Store, recipe: str, reason: str, as_json: bool) -> None:
     """Make the previous champion the champion again; a second call restores the champion before that.
 
       podline models rollback sample --reason "slow on phones" --root podline-root
 
     The command deletes nothing; it adds an entry to the history. A later night does not promote the same run again.
     """
-    store = existing_store(options)
     entry = champions.roll_back(store, recipe, reason)
     again = f"{entry.run} is the champion of {recipe} again (number {entry.number})"
     answer(_document(store, recipe, entry), lambda: [again], as_json=as_json)
