@@ -24,7 +24,7 @@ from prefect.settings import PREFECT_HOME, PREFECT_SERVER_API_AUTH_STRING, PREFE
 from podline.base.errors import SettingsError
 from podline.base.secret import checked
 from podline.deployments.sqlite_writes import lock_at_begin
-from podline.settings.machine import SERVER_SECRET
+from podline.settings.environment import SERVER_SECRET
 from podline.stages.supervision import processes
 from podline.store.locks import locked
 

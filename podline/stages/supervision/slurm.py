@@ -11,7 +11,8 @@ import sys
 from collections.abc import Sequence
 
 from podline.base.errors import SettingsError, WorkerLostError
-from podline.settings.machine import Settings, job_environment
+from podline.settings.environment import job_environment
+from podline.settings.machine import Settings
 from podline.stages.supervision.schedulers import ScheduledJob
 
 _SECONDS = 60.0
