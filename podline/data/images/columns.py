@@ -133,7 +133,8 @@ def label_of(value: Any, settings: ImagesSettings, mark: str | None = None) -> s
     if value is None:
         return None
     if mark is not None and isinstance(value, str) and not _is_list(value):
-        value = _parts(value, mark) if mark else [value] if value else []
+        parts = map(str.strip, value.split(mark) if mark else [value])
+        value = [part for part in parts if part]
     return settings.targets.text(value)
 
 
@@ -193,17 +194,16 @@ def class_columns(
         mark = settings.joining
         texts = (value_in(row, found.label) for row in rows()) if mark is None else ()
         return found._replace(mark=_mark_in(texts) if mark is None else mark)
-    for what in ("file", "label"):
-        if not getattr(found, what) and any(name.lower().endswith((*IMAGE_ENDINGS,)) for name in names):
+    if missing := next((what for what in ("file", "label") if not getattr(found, what)), ""):
+        if any(name.lower().endswith((*IMAGE_ENDINGS,)) for name in names):
             raise SourceError(
                 f"{where} begins with a row of values, {_listed(names)}, expected the names of its columns; add a "
                 "header"
             )
-        if not getattr(found, what):
-            raise NoColumnError(
-                f"{where} has the columns {_listed(names)}, but none for {what}s was detected; if one of them is "
-                f"meant, give --set conversion.{what}_column=NAME"
-            )
+        raise NoColumnError(
+            f"{where} has the columns {_listed(names)}, but none for {missing}s was detected; if one of them is "
+            f"meant, give --set conversion.{missing}_column=NAME"
+        )
     return found
 
 
@@ -374,10 +374,6 @@ def _mark_in(values: Iterable[Any]) -> str:
     """Return the separator of labels in some texts, or an empty text if none occurs."""
     texts = {value for value in values if isinstance(value, str) and not _is_list(value)}
     return next((mark for mark in MARKS if any(mark in text for text in texts)), "")
-
-
-def _parts(label: str, mark: str) -> list[str]:
-    return [part.strip() for part in label.split(mark) if part.strip()]
 
 
 def refuse_boxes(where: str, names: Sequence[str], settings: ImagesSettings) -> None:

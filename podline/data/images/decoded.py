@@ -84,7 +84,9 @@ def decode_images(
             path = cache.publish(listed.table(cache), state[:_DIGITS])
         uses.hold(use_of(cache.folder))
         images = ImageTable(path)
-    _delete_older(cache.folder)
+    for older in [*work.glob(f"{form[:_DIGITS]}-*")]:
+        if _number(older) < _number(cache.folder):
+            delete_unused(older)
     return images, joined([cache.folder / PIXELS], settings.shape)
 
 
@@ -95,13 +97,6 @@ def _newest(work: Path, form: str) -> Path:
 
 def _number(folder: Path) -> int:
     return int(folder.name.rpartition("-")[2])
-
-
-def _delete_older(folder: Path) -> None:
-    """Delete older cache folders of the same form that no running process uses."""
-    form = folder.name.rpartition("-")[0]
-    for older in [each for each in folder.parent.glob(f"{form}-*") if _number(each) < _number(folder)]:
-        delete_unused(older)
 
 
 class _Listed:

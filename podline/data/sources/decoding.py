@@ -143,10 +143,8 @@ class FittedPictures(NamedTuple):
             reason, begins = str(error) if data else "is empty", looks_like_picture(data)
             return look._replace(reason=reason, picture=begins, doubtful=bool(declared)), None
         width, height = picture.width, picture.height
-        sizes = [tuple(size[:2])] if size and size[0] else []
-        if sizes and size and size[2] and picture.turned:
-            sizes.append((size[1], size[0]))  # of the stored pixels
-        if sizes and size and (width, height) not in sizes:
+        stored = (height, width) if size and size[2] and picture.turned else (width, height)
+        if size and size[0] and (size[0], size[1]) not in ((width, height), stored):
             reason = f"has {width}×{height} pixels vs {size[0]}×{size[1]} in the annotations"
             return look._replace(reason=reason, picture=True), None
         pixels = np.ascontiguousarray(picture.pixels)

@@ -13,7 +13,6 @@ import tarfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
@@ -157,11 +156,6 @@ class _Classes:
     labels: dict[str, LabelColumn] = field(default_factory=lambda: defaultdict(LabelColumn))
     said: list[dict[str, Any]] = field(default_factory=list)
 
-    @cached_property
-    def _by_member(self) -> ImagesSettings:
-        """Return settings that ignore the label in a sample's JSON, since another member has the class."""
-        return self.settings.model_copy(update={"label_column": NONE})
-
     def read(self, sample: Sample, file: ListedFile) -> tuple[str | None, str, str]:
         """Return label, split and group of a sample; None or empty if it has none.
 
@@ -175,13 +169,9 @@ class _Classes:
             if len(self.said) < ROWS:
                 self.said.append(values)
             by_member = members[0] != _JSON
+            settings = self.settings.model_copy(update={"label_column": NONE}) if by_member else self.settings
             try:
-                columns = known_columns(
-                    "the JSON of a sample",
-                    [_KEY, *values],
-                    self._by_member if by_member else self.settings,
-                    _KEY,
-                )
+                columns = known_columns("the JSON of a sample", [_KEY, *values], settings, _KEY)
             except NoColumnError as error:
                 raise ValueError(f"cannot be used: {error}") from None
             if columns.label:
