@@ -23,6 +23,7 @@ from podline.data.images.arrow_file import TEXT, compute, encoded, mapped, texts
 from podline.data.images.settings import PictureSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
+from podline.recipes.datasets import ConverterSettings
 from podline.store import digests
 from podline.store.contract import SCRATCH
 
@@ -216,15 +217,24 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
         raise SourceError(f"{place} does not exist; give an existing folder or file")
     if place.is_dir() and _is_store(f"{path.name}/" for path in place.iterdir()):
         raise SourceError(f"{place} is a store of Podline; give another folder as the source, or another --root")
-    above, around = place.parent if place.is_file() else place, folder / "around.arrow"
-    asked = write_listing(above, [one(place)] if place.is_file() else listing(place), folder / "asked.arrow")
-    for name in settings.folders:
-        images = above / Path(name).expanduser()
-        if not images.is_dir():
-            raise SourceError(f"{images} is not a folder; set conversion.images to the folder of the table's images")
-        return Files(str(place), asked, write_listing(images, listing(images), around))
-    beside = place.is_file() and place.suffix not in _ARCHIVES
-    return Files(str(place), asked, write_listing(above, listing(above), around) if beside else asked)
+    asked = write_listing(_above(place), listing(place), folder / "asked.arrow")
+    around = folder_around(place, settings)
+    if around is None:
+        return Files(str(place), asked, asked)
+    if not around.is_dir():
+        raise SourceError(f"{around} is not a folder; set conversion.images to the folder of the table's images")
+    return Files(str(place), asked, write_listing(around, listing(around), folder / "around.arrow"))
+
+
+def folder_around(place: Path, settings: ConverterSettings) -> Path | None:
+    """Return the folder with the files to which a source may refer: the set folder of images, or a table's own."""
+    if settings.folders:
+        return _above(place) / Path(settings.folders[0]).expanduser()
+    return place.parent if place.is_file() and place.suffix not in _ARCHIVES else None
+
+
+def _above(place: Path) -> Path:
+    return place.parent if place.is_file() else place
 
 
 def write_listing(folder: Path, files: Iterable[ListedFile], path: Path) -> Listing:
@@ -237,24 +247,18 @@ def write_listing(folder: Path, files: Iterable[ListedFile], path: Path) -> List
     return Listing(str(folder), path)
 
 
-def listing(folder: Path) -> Iterator[ListedFile]:
-    """Yield all files and empty folders below a folder, by name; follow links, but skip data of Podline stores.
+def listing(place: Path) -> Iterator[ListedFile]:
+    """Yield a file, or all files and empty folders below a folder, by name.
+
+    Links are followed. Data of Podline's stores are skipped.
 
     Raises:
         SourceError: the folder cannot be read.
     """
-    return _below(str(folder), "", (), Counter())
-
-
-def one(path: Path) -> ListedFile:
-    """Return the entry of a single file.
-
-    Raises:
-        SourceError: the file cannot be read.
-    """
-    with reading(path):
-        status = path.stat()
-    return ListedFile(path.name, str(path), status.st_size, status.st_ctime_ns)
+    if place.is_file():
+        yield _found(place.name, str(place))
+    else:
+        yield from _below(str(place), "", (), Counter())
 
 
 def _below(
