@@ -218,19 +218,18 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
     if place.is_dir() and _is_store(f"{path.name}/" for path in place.iterdir()):
         raise SourceError(f"{place} is a store of Podline; give another folder as the source, or another --root")
     asked = write_listing(_above(place), listing(place), folder / "asked.arrow")
-    around = folder_around(place, settings)
-    if around is None:
-        return Files(str(place), asked, asked)
-    if not around.is_dir():
-        raise SourceError(f"{around} is not a folder; set conversion.images to the folder of the table's images")
-    return Files(str(place), asked, write_listing(around, listing(around), folder / "around.arrow"))
+    for around in folders_around(place, settings):
+        if not around.is_dir():
+            raise SourceError(f"{around} is not a folder; set conversion.images to the folder of the table's images")
+        return Files(str(place), asked, write_listing(around, listing(around), folder / "around.arrow"))
+    return Files(str(place), asked, asked)
 
 
-def folder_around(place: Path, settings: ConverterSettings) -> Path | None:
-    """Return the folder with the files to which a source may refer: the set folder of images, or a table's own."""
+def folders_around(place: Path, settings: ConverterSettings) -> list[Path]:
+    """Return the folders with files to which a source may refer: those of the settings, or a table's own."""
     if settings.folders:
-        return _above(place) / Path(settings.folders[0]).expanduser()
-    return place.parent if place.is_file() and place.suffix not in _ARCHIVES else None
+        return [_above(place) / Path(name).expanduser() for name in settings.folders]
+    return [place.parent] if place.is_file() and place.suffix not in _ARCHIVES else []
 
 
 def _above(place: Path) -> Path:

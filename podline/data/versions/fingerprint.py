@@ -16,7 +16,7 @@ from typing import NewType
 
 from podline.base.errors import PodlineError, SourceError
 from podline.base.progress import Reporter
-from podline.data.images.listing import folder_around, listing
+from podline.data.images.listing import folders_around, listing
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import is_remote, objects_of
 from podline.data.sources.source import Source, open_raw
@@ -237,6 +237,5 @@ def _state(source: str, settings: ConverterSettings) -> object:
     place = Path(source).expanduser().absolute()
     if not place.exists():
         raise SourceError(f"{source} does not exist; give an existing folder or file as source (--source)")
-    around = folder_around(place, settings)
-    files = chain(listing(place), listing(around) if around and around.is_dir() else ())
+    files = chain(listing(place), *map(listing, filter(Path.is_dir, folders_around(place, settings))))
     return [str(place), digests.of_list(file.state for file in files)]
