@@ -10,7 +10,7 @@ import errno
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -223,15 +223,11 @@ class Decoder(Sandbox):
             ChildKilledError: a process was killed twice by the same image.
         """
         with reading("images"):
-            for answer in self.parse(asked, _FIRST, "images", factor, _is_doubtful, processes):
+            for answer in self.parse(asked, _FIRST, "images", factor, lambda answer: Look(*answer).doubtful, processes):
                 if isinstance(answer, Breach):
                     yield Look(picture=True, reason=answer.refusal("", factor).strip())
                 else:
                     yield Look(*answer)
-
-
-def _is_doubtful(answer: Any) -> bool:
-    return Look(*answer).doubtful
 
 
 class Engine(Protocol):
