@@ -37,7 +37,8 @@ from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
 _MOST_DEAD = 0.5  # share of dead rows above which all images are decoded again
-_KEPT, _GROWN, _REQUESTED = 256, 1024, 4096  # images whose facts are written, room is made for, are requested at once
+# Number of images per write of facts, per enlargement of the pixel file, and per block of requests.
+_KEPT, _GROWN, _REQUESTED = 256, 1024, 4096
 _DIGITS = 32
 _FACTS = np.dtype([("stamp", np.int64), *IMAGE_FACTS.descr])
 
