@@ -19,6 +19,7 @@ import numpy as np
 
 from podline.base.errors import SourceError
 from podline.base.frozen import is_object
+from podline.base.plurals import first_few
 from podline.data.images.image_table import Texts
 from podline.data.images.items import TESTED, TRAINING, split_in_name
 from podline.data.images.settings import MARKS, ImagesSettings
@@ -250,7 +251,7 @@ def _letters(name: str) -> str:
 
 
 def _listed(names: Sequence[str], show: Callable[[str], str] = shortened) -> str:
-    return ", ".join(map(show, names[:12])) + (", …" if len(names) > 12 else "")
+    return first_few([*map(show, names)], 12)
 
 
 def text_of(value: Any) -> str | None:
@@ -412,7 +413,7 @@ def _bits(rows: Iterable[Mapping[str, Any]], known: Columns) -> tuple[str, ...]:
 
 def _refuse_one_hot(where: str, bits: Sequence[str]) -> NoReturn:
     raise SourceError(
-        f"{where} has one column for each label, with zeros and ones ({', '.join(map(shortened, bits[:6]))}), but "
+        f"{where} has one column for each label, with zeros and ones ({_listed(bits)}), but "
         f"{_READ}; give a table with one column that names the class (pandas: idxmax(axis=1)), or convert the source "
         "as the data set labels"
     )
