@@ -68,11 +68,6 @@ class ListedFile(NamedTuple):
         """Return whether the name has the extension of an image file."""
         return self.name[self.name.rfind(".") :].lower() in IMAGE_ENDINGS
 
-    @property
-    def state(self) -> list[object]:
-        """The values that change when the file's content changes."""
-        return [self.name, self.bytes, self.changed]
-
 
 _NOT_OURS = re.compile(
     r"(?:^|/)(?:\.(?!\.?(?:/|$))|(?:__MACOSX|Thumbs\.db|desktop\.ini|@eaDir|#recycle|\$RECYCLE\.BIN|Icon\r)(?:/|$))"
@@ -96,10 +91,10 @@ class Listing(Sequence[ListedFile]):
     """
 
     def __init__(self, folder: str, path: Path) -> None:
-        self._folder, self._path = folder.rstrip("/"), path
+        self._folder, self.path = folder.rstrip("/"), path
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, Path]]:
-        return type(self), (self._folder, self._path)
+        return type(self), (self._folder, self.path)
 
     def __iter__(self) -> Iterator[ListedFile]:
         yield from self._files(self._table)
@@ -108,11 +103,6 @@ class Listing(Sequence[ListedFile]):
         """Yield the files with one of these extensions, ignoring case."""
         found = [compute.ends_with(self._table["name"], encoded(ending), ignore_case=True) for ending in endings]
         yield from self._files(self._table.filter(functools.reduce(compute.or_, found)) if found else self._table[:0])
-
-    @property
-    def state(self) -> str:
-        """Return a digest of the names, sizes and times of all files."""
-        return digests.of_file(self._path)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -142,7 +132,7 @@ class Listing(Sequence[ListedFile]):
 
     @cached_property
     def _table(self) -> Any:
-        return mapped(self._path)
+        return mapped(self.path)
 
 
 class Names:
@@ -194,7 +184,7 @@ class Files:
     @property
     def state(self) -> str:
         """Return a digest that changes when the content of any file changes."""
-        return digests.of_json([self.asked.state, self.around.state])
+        return digests.of_json([digests.of_file(listed.path) for listed in (self.asked, self.around)])
 
     def ending(self, *endings: str) -> list[ListedFile]:
         """Return the readable, not hidden files with one of these extensions."""

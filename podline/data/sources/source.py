@@ -133,12 +133,9 @@ class Source:
     @property
     def counted(self) -> dict[str, int]:
         """Counts by name: images that EXIF or reviews changed, near-duplicates, warnings, annotations by rule."""
-        counts = {**({"turned as EXIF says": self.images.turned} if self.images.turned else {})}
-        counts |= {**self.corrected.counts, **near_counts(self.near), **dict.fromkeys(self.warnings, 1)}
-        if not self.rules:
-            return counts
-        counts |= self.rules
-        return {rule: counts[rule] for rule in sorted(counts)}
+        counts = {**self.corrected.counts, **near_counts(self.near), **dict.fromkeys(self.warnings, 1), **self.rules}
+        counts |= {"turned as EXIF says": self.images.turned} if self.images.turned else {}
+        return dict(sorted(counts.items()))
 
     @cached_property
     def near(self) -> tuple[NearPair, ...]:

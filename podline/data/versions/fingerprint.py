@@ -238,4 +238,4 @@ def _state(source: str, settings: ConverterSettings) -> object:
     if not place.exists():
         raise SourceError(f"{source} does not exist; give an existing folder or file as source (--source)")
     files = chain(listing(place), *map(listing, filter(Path.is_dir, folders_around(place, settings))))
-    return [str(place), digests.of_list(file.state for file in files)]
+    return [str(place), digests.of_list([file.name, file.bytes, file.changed] for file in files)]
