@@ -246,7 +246,7 @@ def near_counts(pairs: Sequence[NearPair]) -> dict[str, int]:
 
 def near_lines(pairs: Sequence[NearPair], sizes: Mapping[str, int]) -> list[str]:
     """Return a line for each pair of splits with the number of near-duplicates."""
-    return [f"{_counted(some, sizes)} ({_first(some)}); they are converted; {_DRAWN}" for _, some in _by_splits(pairs)]
+    return [f"{_described(some, sizes)}; they are converted; {_DRAWN}" for _, some in _by_splits(pairs)]
 
 
 def refuse_near(pairs: Sequence[NearPair], sizes: Mapping[str, int], allowed: float) -> None:
@@ -259,8 +259,8 @@ def refuse_near(pairs: Sequence[NearPair], sizes: Mapping[str, int], allowed: fl
         if len(some) > max(allowed * sizes[split], _LET_PASS):
             share = len(some) / sizes[split]
             raise SourceError(
-                f"{_counted(some, sizes)}, {share:.1%} vs {allowed:.1%} at most ({_first(some)}): the score would not "
-                "hold for new images; give a column of groups (conversion.group_column), separate splits, or "
+                f"{_described(some, sizes, f', {share:.1%} vs {allowed:.1%} at most')}: the score would not hold for "
+                "new images; give a column of groups (conversion.group_column), separate splits, or "
                 f"--set conversion.near_share={math.ceil(100 * share) / 100:g}; {_DRAWN}"
             )
 
@@ -272,10 +272,8 @@ def _by_splits(pairs: Sequence[NearPair]) -> Iterator[tuple[tuple[str, str], lis
             yield (split, other), some
 
 
-def _counted(pairs: Sequence[NearPair], sizes: Mapping[str, int]) -> str:
-    split, other = pairs[0].image.split, pairs[0].repeated.split
-    return f"{len(pairs):,} of the {sizes[split]:,} {split} images nearly repeat a {split_in_words(other)} image"
-
-
-def _first(pairs: Sequence[NearPair]) -> str:
-    return f"{printable(pairs[0].image.key)} and {printable(pairs[0].repeated.key)}, for one"
+def _described(pairs: Sequence[NearPair], sizes: Mapping[str, int], share: str = "") -> str:
+    image, repeated, _ = pairs[0]
+    words = f"{len(pairs):,} of the {sizes[image.split]:,} {image.split} images nearly repeat a"
+    names = f"{printable(image.key)} and {printable(repeated.key)}"
+    return f"{words} {split_in_words(repeated.split)} image{share} ({names}, for one)"
