@@ -45,13 +45,7 @@ _PAIRS, _PAIRS_IN_A_ROW, _LETTERS = 24, 3, 18
 
 @dataclass(frozen=True)
 class Checked:
-    """A source whose images were decoded.
-
-    Attributes:
-        spec: the conversion of the source.
-        source: the source of images.
-        seconds: duration of decoding; almost zero if the images were in the cache.
-    """
+    """An opened source and the seconds of decoding its images; almost zero if the images were in the cache."""
 
     spec: EffectiveSpec
     source: Source

@@ -122,7 +122,7 @@ class SplitReader:
     def _frames(self, indices: Ids) -> tuple[Ids, Ids]:
         """Return the starts and ends of some records' frames in the mapped files."""
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(self):
-            raise IndexError(f"positions {indices.min()} to {indices.max()} vs {len(self)} examples in the split")
+            raise IndexError(f"got positions {indices.min()} to {indices.max()}, expected 0 to {len(self) - 1}")
         indices = self._physical(indices)
         shards = np.searchsorted(self._edges, indices, side="right") - 1
         first = self._files.starts[shards]

@@ -40,15 +40,10 @@ _BLOCK = 128
 def augment(
     images: Images, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, fill: npt.NDArray[np.uint8]
 ) -> Images:
-    """Crop, flip, recolour, cut out and erase parts of images, as the settings say; uint8, same shape.
+    """Return copies of images, uint8 (n, height, width, channels), augmented as the settings say; the shape stays.
 
-    Args:
-        images: uint8, (n, height, width, channels); not changed.
-        ids: ids of the examples in their split, (n,).
-        settings: the augmentation settings.
-        seed: the run's seed.
-        epoch: number of the epoch.
-        fill: colour of the cut-out squares, uint8, (channels,).
+    ``ids`` are the positions of the examples in their split, (n,); ``fill`` is the colour of the cut-out squares, uint8
+    (channels,).
 
     Raises:
         SettingsError: ``pad`` or ``cutout`` is as large as the images; or hue or saturation is set for grey images.
@@ -144,8 +139,8 @@ def _also(name: str, arrays: Arrays, amount: Json, chance: Chance) -> Arrays:
     found, expected = _form(made), _form(arrays)
     if found != expected:
         raise SettingsError(
-            f"augmentation {name} gives {found} vs {expected}: it must keep the fields with their types and shapes, "
-            "except for the height and width of the image"
+            f"augmentation {name} gives {found}, expected {expected}: it must keep the fields with their types and "
+            "shapes, except for the height and width of the image"
         )
     return made
 
@@ -181,12 +176,8 @@ def _resized_crops(images: Images, smallest: float, ratio: float, chance: Chance
     """Crop a random window from each image, and resize the window linearly to the image's size.
 
     Szegedy et al.: "Going deeper with convolutions", CVPR 2015, section 6. A window is at most as long as its image.
-
-    Args:
-        images: not changed.
-        smallest: the least share of the area; shares are uniform from here to 1.
-        ratio: largest factor by which windows are wider or narrower than their image, with uniform logarithm.
-        chance: the examples' draws.
+    Its share of the area is uniform from ``smallest`` to 1. It is wider or narrower than its image by a factor of at
+    most ``ratio``, with uniform logarithm.
     """
     height, width = images.shape[1:3]
     areas = chance.between("crop area", smallest, 1)

@@ -38,7 +38,7 @@ def mixed(arrays: Arrays, partners: Arrays, settings: AugmentationSettings, chan
         arrays: an augmented batch, (n, …) per field; not changed.
         partners: the same fields of the partners.
         settings: settings with ``mixup`` or ``cutmix``.
-        chance: the examples' draws.
+        chance: the random draws of the examples.
 
     Returns:
         The fields with mixed images, the partners' targets, and the field :data:`SHARE`.

@@ -56,11 +56,9 @@ def _role(name: str) -> str:
 
 
 def annotation_files(place: Path, *, official: bool = False) -> Iterator[AnnotationFile]:
-    """Yield the files that may have annotations, a folder with DeepLabCut's tables last; no file is opened.
+    """Yield the files in a folder that may have annotations, a folder with DeepLabCut's tables last, or the only file.
 
-    Args:
-        place: a folder or a file.
-        official: whether only COCO's own files with people are wanted.
+    No file is opened. With ``official``, yield only COCO's own files with people.
     """
     if place.is_file():
         yield AnnotationFile(place)

@@ -47,12 +47,7 @@ EffectiveSpec = NewType("EffectiveSpec", ConvertSpec)
 
 @dataclass(frozen=True)
 class Memory:
-    """The stored fingerprint of one source, converted with one set of settings.
-
-    Attributes:
-        store: the store of the data set.
-        key: a hash of the files' names, sizes and times, and of the settings.
-    """
+    """The stored fingerprint of one source; ``key`` is a hash of the settings and of the files' names, sizes, times."""
 
     store: Store
     key: str
