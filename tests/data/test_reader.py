@@ -13,8 +13,7 @@ from small_dataset import FINGERPRINT, drawn, publish, publish_dataset, seal
 
 from podline.base.errors import ArtifactError, StoreError
 from podline.base.progress import Event, Reporter, silent
-from podline.data.mapped_files import MappedFiles
-from podline.data.reader import SplitReader, open_split
+from podline.data.reader import MappedFiles, SplitReader, open_split
 from podline.data.records import place_of
 from podline.data.versions.validation import check_records
 from podline.documents.completion import completion_name
