@@ -18,7 +18,7 @@ import apache_beam as beam
 
 from podline import __version__
 from podline.base.errors import ArtifactError, EngineError, PodlineError
-from podline.beam_jobs.failures import keep_podline_errors
+from podline.beam_jobs.failures import encoded
 from podline.beam_jobs.jobs import WORKERS, JobContext
 from podline.data.decoded_rows import FILES, PIXELS, batch_name
 from podline.data.places import Place, StoredFile
@@ -36,9 +36,9 @@ from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 REQUESTS, LOOKS = "requests", "looks"
-"""File types of a batch: the position of each image in the batch's files, and the facts about each decoded image."""
+"""Endings of a batch's objects: each image's byte range in the batch's files; the facts about each decoded image."""
 
-_CLOCK_SECONDS = 120.0  # Google refuses signatures with a time stamp wrong by a few minutes
+_CLOCK_SECONDS = 120.0  # Google refuses signatures whose time stamps are a few minutes off
 
 
 def tables_of(context: JobContext, folder: str) -> str:
@@ -53,7 +53,6 @@ class _NumberedStep(beam.DoFn, ABC):
         super().__init__()
         self.context = context
 
-    @keep_podline_errors
     def process(self, numbers: tuple[int, int]) -> None:
         """Process a range of numbers: from ``numbers[0]`` up to, but not including, ``numbers[1]``."""
         try:
@@ -62,9 +61,8 @@ class _NumberedStep(beam.DoFn, ABC):
             for number in range(*numbers):
                 self.make_or_find(number)
         except PodlineError as error:
-            if socket.gethostname() == self.context.host:
-                raise
-            raise type(error)(f"on worker {socket.gethostname()}: {error}") from error
+            here = socket.gethostname()
+            raise encoded(error if here == self.context.host else type(error)(f"on worker {here}: {error}")) from error
 
     @abstractmethod
     def make_or_find(self, number: int) -> None:

@@ -61,7 +61,7 @@ class PeopleSource(Source):
         def tables() -> Iterator[Path]:
             for plan in plans:
                 path, mine = folder / filler.table(plan), numbers[plan.split][plan.first : plan.first + plan.records]
-                write_rows(path, TABLE, _rows(self.images, mine), {})
+                write_rows(path, TABLE, _rows(self.images, mine))
                 yield path
 
         return filler, tables()
