@@ -99,7 +99,7 @@ def _looks(versions: Versions) -> tuple[list[str], bool]:
         return [f"conversion settings differ ({', '.join(changed)}), so the images' pixels are not compared"], False
     if not len(changes.added):
         return [], False
-    sample, new, old = _sampled(versions, before.drawn(_READ))
+    sample, new, old = _sampled(versions, before.sample(_READ))
     if min(len(new), len(old)) < LEAST:
         few = plural(len(new), "new image")
         return [f"{few} of classes that have old images: too few to compare, at least {LEAST} are needed"], False

@@ -101,7 +101,7 @@ class VersionRecords(KnownRecords):
             names[mine], pixels[mine] = table.facts(split, places)
         return SourceFacts(names.tolist(), pixels)
 
-    def drawn(self, most: int) -> Ids:
+    def sample(self, most: int) -> Ids:
         """Return a random sample of at most ``most`` records from all splits, the same on each call."""
         count = int(self._firsts[-1])
         return permuted(0, "old images", 0, count, np.arange(min(most, count)))
