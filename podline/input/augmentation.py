@@ -48,8 +48,7 @@ def augment(
     Raises:
         SettingsError: ``pad`` or ``cutout`` is as large as the images; or hue or saturation is set for grey images.
     """
-    _require_room(settings, images.shape)
-    _require_colours(settings, images.shape[-1])
+    _require_fit(settings, *images.shape[1:])
     augmented = np.empty_like(images)
     for start in range(0, len(images), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -75,11 +74,22 @@ def augment(
 def with_installed(arrays: Arrays, also: Mapping[str, Json], chance: Chance) -> Arrays:
     """Apply the augmentations of installed packages (``also``: name → amount), sorted by name.
 
+    Only images may change their shape.
+
     Raises:
         SettingsError: an augmentation does not exist, fails, or returns other fields than it received.
     """
     for name in sorted(also):
-        arrays = _also(name, arrays, also[name], replace(chance, prefix=f"{name}/"))
+        function, draws = _installed(name), replace(chance, prefix=f"{name}/")
+        with entry_points.explained(f"{AUGMENTATIONS.title(name)}, {also[name]!r}"):
+            made = {field: np.asarray(values) for field, values in function(dict(arrays), draws, also[name]).items()}
+        found, expected = _form(made), _form(arrays)
+        if found != expected:
+            raise SettingsError(
+                f"augmentation {name} gives {found}, expected {expected}: it must keep the fields with their types and "
+                "shapes, except for the height and width of the image"
+            )
+        arrays = made
     return arrays
 
 
@@ -131,20 +141,6 @@ def _installed(name: str) -> Callable[[Arrays, Chance, Json], Arrays]:
     return function
 
 
-def _also(name: str, arrays: Arrays, amount: Json, chance: Chance) -> Arrays:
-    """Apply an installed augmentation and check its result: only images may change their shape."""
-    function = _installed(name)
-    with entry_points.explained(f"{AUGMENTATIONS.title(name)}, {amount!r}"):
-        made = {field: np.asarray(values) for field, values in function(dict(arrays), chance, amount).items()}
-    found, expected = _form(made), _form(arrays)
-    if found != expected:
-        raise SettingsError(
-            f"augmentation {name} gives {found}, expected {expected}: it must keep the fields with their types and "
-            "shapes, except for the height and width of the image"
-        )
-    return made
-
-
 def _form(arrays: Arrays) -> dict[str, str]:
     """Return the properties of each field that an augmentation must keep."""
     return {
@@ -153,17 +149,13 @@ def _form(arrays: Arrays) -> dict[str, str]:
     }
 
 
-def _require_room(settings: AugmentationSettings, shape: tuple[int, ...]) -> None:
-    height, width = shape[1:3]
+def _require_fit(settings: AugmentationSettings, height: int, width: int, channels: int) -> None:
     for name, size in (("pad", settings.pad), ("cutout", settings.cutout)):
         if size >= min(height, width):
             raise SettingsError(
                 f"augmentation: got {name}={size} for images of {height} × {width}, expected less than both sides; "
                 f"lower augmentation.{name}"
             )
-
-
-def _require_colours(settings: AugmentationSettings, channels: int) -> None:
     for name in ("saturation", "hue"):
         if settings.colours.get(name) and channels != 3:
             raise SettingsError(
