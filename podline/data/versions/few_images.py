@@ -21,15 +21,10 @@ def convertible(store: Store, recipe: Recipe, spec_of: Callable[[Recipe], Conver
 
     The first conversion under a name opens the source to count its images; later conversions keep the choice.
 
-    Args:
-        store: the store.
-        recipe: the recipe to convert for.
-        spec_of: returns the conversion spec for a recipe.
-        tell: called with a sentence that describes the choice, when it is made.
+    ``spec_of`` returns the conversion spec for a recipe. ``tell`` is called once, with a sentence about the choice.
 
     Raises:
-        SettingsError: the pretrained weights of the recipe are missing.
-        SettingsError: the weights that the training begins with are missing.
+        SettingsError: pretrained weights, or the weights that the training begins with, are missing.
         SourceError: see :func:`podline.data.versions.fingerprint.source_of`.
         StoreError: the store cannot be written.
     """
