@@ -14,7 +14,7 @@ from podline.contract.picture_reader import PictureReader, Size
 from podline.data.fitting import SQUEEZE
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.manifest import Fit, Manifest
-from podline.kinds.by_example.hooks import ExampleHooks
+from podline.kinds.by_example.kind import ExampleKind
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import Recipe
 from podline.stages.specs import TrainSpec
@@ -34,7 +34,7 @@ class AnswerReader(PictureReader):
         thresholds: the threshold of each class, (classes,), if the kind has thresholds.
     """
 
-    kind: ExampleHooks[Any]
+    kind: ExampleKind[Any]
     recipe: Recipe
     manifest: Manifest
     threshold: float | None = None
@@ -69,7 +69,7 @@ class AnswerReader(PictureReader):
 
 
 def reader(
-    kind: ExampleHooks[Any],
+    kind: ExampleKind[Any],
     store: Store,
     training: TrainSpec,
     manifest: Manifest,

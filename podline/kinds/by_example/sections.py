@@ -23,7 +23,7 @@ from podline.report.sections import section
 
 
 def headline(run: RunFacts, about: str, guess: str) -> Headline:
-    """Return the main measure for the top of the page; see :class:`podline.kinds.by_example.hooks.ExampleHooks`."""
+    """Return the main measure for the top of the page; see :class:`podline.kinds.by_example.kind.ExampleKind`."""
     found = _evaluation(run)
     guessing, untrained, seen = (
         measures.metric_text(found.measure, metric)
