@@ -18,12 +18,9 @@ from podline.base.errors import SettingsError
 from podline.base.frozen import JsonObject
 from podline.contract.objective import Batch, Objective
 from podline.data.records import IMAGE, LABEL
-from podline.documents.manifest import Manifest
 from podline.input.mixing import SHARE, partners_field
-from podline.kinds.classification.settings import ClassificationSettings
-from podline.kinds.classification.weights import class_weights
 from podline.recipes.parts import LOSSES
-from podline.recipes.settings import LossSettings, Recipe
+from podline.recipes.settings import LossSettings
 
 Loss = Callable[[Any, Any], Any]
 # TensorFlow's operations that compute probabilities, and operations after them that change no value.
@@ -163,12 +160,6 @@ def _require_logits(outputs: tf.Tensor) -> None:
             f"layer {layer}: the model's last operation is {operation.type.lower()}, expected logits, since the loss "
             "computes probabilities itself; leave out the last activation"
         )
-
-
-def class_objective(recipe: Recipe, manifest: Manifest) -> ClassificationObjective:
-    """Build the objective of a recipe for classes."""
-    smoothing = ClassificationSettings.of(recipe).label_smoothing
-    return ClassificationObjective(smoothing, recipe.loss, class_weights(recipe, manifest))
 
 
 def focal(entropies: tf.Tensor, gamma: float) -> tf.Tensor:

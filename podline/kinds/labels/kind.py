@@ -22,6 +22,7 @@ from podline.kinds.labels import rules, sections
 from podline.kinds.labels.document import LabelFigures, LabelMistake, LabelsEvaluation
 from podline.kinds.labels.records import LABELS
 from podline.kinds.labels.scores import Scores, enough, probabilities
+from podline.kinds.labels.settings import LabelsSettings
 from podline.recipes.settings import Recipe
 from podline.report.sections import Section, sections_in
 from podline.stages.tools import PicturePrediction
@@ -43,9 +44,9 @@ class LabelsKind(ExampleKind[Scores]):
 
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
         """Build the objective of a recipe for several labels."""
-        from podline.kinds.labels.objective import labels_objective
+        from podline.kinds.labels.objective import LabelsObjective
 
-        return labels_objective(recipe, manifest)
+        return LabelsObjective(LabelsSettings.of(recipe).label_smoothing, recipe.loss)
 
     def answered(self, outputs: Array, targets: Array, recipe: Recipe) -> Scores:
         """Return the scores of logits (n, labels), with the threshold 0.5 until thresholds are chosen."""

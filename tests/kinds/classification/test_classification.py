@@ -21,7 +21,6 @@ from podline.documents.manifest import dataset_folder
 from podline.evaluation.evaluate import evaluate
 from podline.kinds.by_example.judging import answered
 from podline.kinds.by_example.measures import figures_of
-from podline.kinds.classification import tally
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.views import over_views
@@ -53,9 +52,9 @@ def guessed(batch: Batch, size: int = 10_000) -> Guesses:
 
 def everything(guesses: Guesses, classes: int) -> list[object]:
     names = [str(number) for number in range(classes)]
-    mistaken = tally.confusion(guesses, classes) or tally.confused(guesses, classes)
+    mistaken = guesses.confusion(classes) or guesses.confused(classes)
     figures = figures_of(guesses, "classification", classes)
-    return [figures, mistaken, tally.per_class(guesses, names), guesses.to_bytes(), tally.mistakes(guesses)]
+    return [figures, mistaken, guesses.per_class(names), guesses.to_bytes(), guesses.mistakes()]
 
 
 @pytest.mark.parametrize("classes", [2, 10, 200])
@@ -71,8 +70,8 @@ def test_of_many_classes_the_mistakes_stand_for_the_matrix() -> None:
     guesses, matrix = guessed((logits, labels)), np.zeros((300, 300), int)
     np.add.at(matrix, (labels, logits.argmax(axis=1)), 1)
     np.fill_diagonal(matrix, 0)
-    assert tally.confusion(guesses, 300) == ()
-    found = tally.confused(guesses, 300)
+    assert guesses.confusion(300) == ()
+    found = guesses.confused(300)
     assert sorted(found) == [(*pair, matrix[tuple(pair)]) for pair in np.argwhere(matrix).tolist()]
     assert [-times for _, _, times in found] == sorted(-times for _, _, times in found)
 
@@ -87,12 +86,12 @@ def test_the_figures_by_hand() -> None:
     assert metrics["loss"].value == pytest.approx(expected_loss, rel=1e-6)  # the logits are float32
     # Confidences 0.5 and 0.7 were right, 0.8 and 0.6 wrong, each in a bin of its own.
     assert metrics["calibration_error"].value == pytest.approx((0.5 + 0.3 + 0.8 + 0.6) / 4, rel=1e-6)
-    assert tally.confusion(guesses, 3) == ((1, 0, 1), (1, 1, 0), (0, 0, 0))
-    worst, other = tally.mistakes(guesses)
+    assert guesses.confusion(3) == ((1, 0, 1), (1, 1, 0), (0, 0, 0))
+    worst, other = guesses.mistakes()
     assert (worst.record, worst.label, worst.prediction) == (1, 0, 2)
     assert (worst.confidence, worst.label_probability) == pytest.approx((0.8, 0.1), rel=1e-6)
     assert other.record == 3
-    first, second, third = tally.per_class(guesses, ["a", "b", "c"])
+    first, second, third = guesses.per_class(["a", "b", "c"])
     assert (first.name, first.examples, first.correct, first.predicted) == ("a", 2, 1, 2)
     assert (second.examples, second.correct, second.predicted) == (2, 1, 1)
     assert (third.accuracy.value, third.accuracy.low, third.accuracy.high, third.predicted) == (0, 0, 1, 1)
