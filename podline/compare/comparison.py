@@ -22,7 +22,7 @@ from podline.base.frozen import Frozen
 from podline.base.plurals import first_few, plural
 from podline.base.progress import Reporter
 from podline.compare import settings
-from podline.compare.examples import SharedExamples, learned_anew, shared_examples
+from podline.compare.examples import SharedExamples, shared_examples
 from podline.compare.known import Evaluated, answers_on, evaluated, known_trainings
 from podline.compare.settings import NamedDifference
 from podline.compare.words import ChanceCase, Word, ends, signed, word_of
@@ -295,8 +295,11 @@ def _compared(
     grounds = examples_of(store, before.training, after.training, after.evaluation.split, reporter)
     kind = kind_of(after.evaluation)
     answers, words = kind.answers(), ""
-    if grounds.shared:
-        grounds, words = grounds.only_shared(), _described(decision, grounds.shared)
+    if shared := grounds.shared:
+        if not len(shared.after):
+            raise StoreError("the test sets differ: they share no examples")
+        grounds = replace(grounds, examples=replace(grounds.examples, places=shared.after))
+        words = _described(decision, shared)
     own = answers.part(grounds.examples, answers.left(store, after.folder, after.evaluation))
     other = _left(store, before, grounds)
     on = partial(answers_on, store, splits=grounds.splits)
@@ -420,16 +423,6 @@ class Grounds:
         both = self.reference is not None and _size(self.reference) == _size(self.examples)
         return [self.examples, self.reference] if self.reference and both else [self.examples]
 
-    def only_shared(self) -> Grounds:
-        """Return the examples that both data sets have, however few.
-
-        Raises:
-            StoreError: there are none.
-        """
-        if self.shared is None or not len(self.shared.after):
-            raise StoreError("the test sets differ: they share no examples")
-        return replace(self, examples=replace(self.examples, places=self.shared.after))
-
 
 def examples_of(
     store: Store, reference: TrainSpec, candidate: TrainSpec, split: str, reporter: Reporter, *, leaks: bool = False
@@ -457,7 +450,7 @@ def examples_of(
     other = reference.fingerprint != candidate.fingerprint
     if other and reference.recipe.dataset != candidate.recipe.dataset:
         raise StoreError(f"the test sets differ: one of {reference.recipe.dataset}, one of {candidate.recipe.dataset}")
-    if not other and not (leaks and learned_anew(candidate, reference)):
+    if not other and not (leaks and (candidate.recipe.further or reference.recipe.further)):
         return Grounds(here)
     shared = shared_examples(store, reference, candidate, split, reporter)
     there = replace(whole(reference), places=shared.before)

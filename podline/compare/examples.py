@@ -80,11 +80,6 @@ class _TrainedOn(NamedTuple):
         return {split: self.records[split].keys for split in (TRAIN, VALIDATION) if split in self.records}
 
 
-def learned_anew(candidate: TrainSpec, reference: TrainSpec) -> bool:
-    """Return whether two models were trained on different data, or one started from another run's weights."""
-    return candidate.fingerprint != reference.fingerprint or bool(candidate.recipe.further or reference.recipe.further)
-
-
 def shared_examples(
     store: Store, reference: TrainSpec, candidate: TrainSpec, split: str, reporter: Reporter
 ) -> SharedExamples:

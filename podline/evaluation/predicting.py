@@ -176,7 +176,7 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
         result = PredictResult(run=spec.run, threshold=predictor.reader.threshold)
         if spec.table:
             form = TableForm(predictor.reader.tells, predictor.manifest.class_names, spec.top)
-            summary = write_table(Path(spec.table), batches, partial(said_of, predictor, most=spec.top), form)
+            summary = write_table(Path(spec.table), batches, partial(_said_of, predictor, most=spec.top), form)
             result = result.changed(table=spec.table, summary=summary)
         else:
             files = all(is_picture_file(Path(path)) for path in spec.images)
@@ -189,27 +189,22 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
     return result.changed(seconds=time.monotonic() - started)
 
 
-def said_of(predictor: Predictor, batch: Batch, most: int | None = None, first: int = 1) -> Iterator[PicturePrediction]:
-    """Yield the model's answers for the decoded pictures of a batch.
-
-    Args:
-        predictor: the model.
-        batch: the pictures.
-        most: number of classes to list; all by default.
-        first: number of the first picture.
-    """
+def _said_of(predictor: Predictor, batch: Batch, most: int | None = None) -> Iterator[PicturePrediction]:
+    """Yield the model's answers for the decoded pictures of a batch, with the ``most`` most probable classes."""
     answers = predictor.answers(batch.images) if batch.kept else ()
     for place, answer in zip(batch.kept, answers, strict=True):
         look = batch.looks[place]
-        yield predictor.reader.said(batch.asked[place].name, first + place, (look.width, look.height), answer, most)
+        yield predictor.reader.said(
+            batch.asked[place].name, batch.first + place, (look.width, look.height), answer, most
+        )
 
 
 def _written(predictor: Predictor, batches: Iterable[Batch], out: Path) -> Iterator[PicturePrediction]:
     """Yield the answers to pictures; for people, also write each picture with skeletons into the folder."""
-    used, first = set[str](), 1
+    used = set[str]()
     with PictureSandbox() as sandbox:
         for batch in batches:
-            for place, answer in zip(batch.kept, said_of(predictor, batch, first=first), strict=True):
+            for place, answer in zip(batch.kept, _said_of(predictor, batch), strict=True):
                 if answer.people is None:
                     yield answer
                     continue
@@ -218,7 +213,6 @@ def _written(predictor: Predictor, batches: Iterable[Batch], out: Path) -> Itera
                 file = out / _name(Path(picture.name).stem, used)
                 _write(file, _png(predictor.reader.drawn(answer, pixels)))
                 yield answer.model_copy(update={"picture": str(file)})
-            first += len(batch.asked)
 
 
 def named(
