@@ -20,7 +20,7 @@ from podline.contract.noise import Floats
 from podline.contract.per_example import PerExample
 from podline.contract.rules import Compared, Rule
 from podline.data.reader import SplitReader
-from podline.documents.any_evaluation import AnyEvaluation
+from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
 from podline.documents.model_description import ModelDescription
@@ -28,6 +28,7 @@ from podline.kinds.by_example import rules
 from podline.kinds.by_example.answered import Answered
 from podline.kinds.by_example.document import ImageFigures
 from podline.kinds.by_example.measures import figure_of, figures_of, gains_of, value_of
+from podline.recipes.kind_table import read_evaluation
 from podline.recipes.measures import Measure, measure_named
 from podline.recipes.settings import Recipe
 from podline.recipes.targets import TextTargets
@@ -219,10 +220,22 @@ class ExampleKind(ReportedKind, Generic[A]):
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
-        """Return the reader that fits pictures for a run's model and formats the answers."""
-        from podline.kinds.by_example.predicting import reader
+        """Return the reader that fits pictures for a run's model and formats the answers.
 
-        return reader(self, store, training, manifest, threshold, reporter)
+        If ``threshold`` is None, the thresholds of labels are those of the run's evaluation, or 0.5 without evaluation.
+        """
+        from podline.kinds.by_example.predicting import AnswerReader
+
+        thresholds = np.empty(0)
+        if self.read_by.has_thresholds:
+            thresholds = np.full(len(manifest.class_names), 0.5 if threshold is None else threshold)
+            if threshold is None and store.exists(f"{training.folder}/{EVALUATION}"):
+                thresholds = self.thresholds_in(read_evaluation(store, training.folder))
+            elif threshold is None:
+                reporter.warn(
+                    "labels need a probability of 50 %, since no evaluation chose thresholds; give --threshold"
+                )
+        return AnswerReader(self, training.recipe, manifest, threshold, thresholds)
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
         """Return the records' images, captioned with their targets; mixed images list the share of each target."""

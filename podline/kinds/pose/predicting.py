@@ -11,19 +11,16 @@ from typing import Literal
 import tensorflow as tf
 
 from podline.base.arrays import Array, Image
-from podline.base.progress import Reporter
 from podline.contract.picture_reader import PictureReader, Size
 from podline.data.letterbox import LetterBox
-from podline.documents.manifest import Fit, Manifest
+from podline.documents.manifest import Fit
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import decode_people
-from podline.kinds.pose.judging import chosen_threshold, last_stages
+from podline.kinds.pose.judging import last_stages
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.skeletons import poses_of, with_skeletons
-from podline.stages.specs import TrainSpec
 from podline.stages.tools import PicturePrediction
-from podline.store.contract import Store
 
 # A smaller picture is enlarged before skeletons are drawn on it, so that they are visible.
 _LEAST_SIDE = 640
@@ -71,18 +68,6 @@ class PeopleReader(PictureReader):
         """Draw the people's skeletons on their picture."""
         scale = max(1.0, _LEAST_SIDE / max(said.width, said.height))
         return with_skeletons(pixels, poses_of([*(said.people or ())], self.skeleton), self.skeleton, scale)
-
-
-def reader(
-    store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
-) -> PeopleReader:
-    """Return the reader of pictures for a run's model; by default with the threshold that its evaluation chose."""
-    if threshold is None:
-        threshold = chosen_threshold(store, training.folder)
-    if threshold is None:
-        threshold = 0.0
-        reporter.warn("instances of any score are drawn, since no evaluation chose a score threshold; give --threshold")
-    return PeopleReader(PoseSettings.of(training.recipe), threshold, manifest.skeleton)
 
 
 def _image_id(name: str, place: int) -> int:
