@@ -33,7 +33,7 @@ from podline.data.pictures import Form
 from podline.data.sources.decoding import FittedPictures
 from podline.documents.forgotten import forgotten
 from podline.documents.manifest import read_manifest
-from podline.evaluation.answer_table import TableForm, write_table
+from podline.evaluation.answer_table import write_table
 from podline.evaluation.forward import finished_model
 from podline.evaluation.pictures import Batch, asked_for, decoded, is_picture_file, left_out_lines, without_left_out
 from podline.ledger.inventory.catalogue import training_of
@@ -175,8 +175,9 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
         batches = decoded(counted(asked(), total, "pictures"), predictor.becoming(), folder)
         result = PredictResult(run=spec.run, threshold=predictor.reader.threshold)
         if spec.table:
-            form = TableForm(predictor.reader.tells, predictor.manifest.class_names, spec.top)
-            summary = write_table(Path(spec.table), batches, partial(_said_of, predictor, most=spec.top), form)
+            answers = partial(_said_of, predictor, most=spec.top)
+            tells, names = predictor.reader.tells, predictor.manifest.class_names
+            summary = write_table(Path(spec.table), batches, answers, tells, names, spec.top)
             result = result.changed(table=spec.table, summary=summary)
         else:
             files = all(is_picture_file(Path(path)) for path in spec.images)

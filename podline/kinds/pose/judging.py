@@ -38,7 +38,7 @@ from podline.kinds.pose.oks import at_threshold, by_image, close_joints, joint_f
 from podline.kinds.pose.oks_intervals import drawn_figures, figures_within
 from podline.kinds.pose.pck import Pck, pck
 from podline.kinds.pose.settings import PoseSettings
-from podline.kinds.pose.stage_measures import HEATMAP, PAF, kind_of, number_of
+from podline.kinds.pose.stage_measures import HEATMAP, PAF, kind_of
 from podline.kinds.pose.targets import pose_targets
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import Recipe
@@ -129,7 +129,10 @@ def pose_answers(model: Callable[..., tf.Tensor], strategy: tf.distribute.Strate
 
 def last_stages(outputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the last heatmaps and fields from a network's outputs; fields have 0 channels if the network has none."""
-    last = {kind_of(stage): outputs[stage] for stage in sorted(outputs, key=number_of)}
+    last = {
+        kind_of(stage): outputs[stage]
+        for stage in sorted(outputs, key=lambda stage: int(stage.partition("_")[0].removeprefix("stage")))
+    }
     return last[HEATMAP], last.get(PAF, last[HEATMAP][:, :, :, :0])
 
 

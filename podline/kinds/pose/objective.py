@@ -59,7 +59,7 @@ class PoseObjective(Objective):
     def figures(self, sums: Mapping[str, float], examples: int) -> JsonObject:
         """Return ``measures``: each stage's loss and figures by ``<stage>/<name>``, sorted."""
         losses = {_loss_of(stage): sums[_loss_of(stage)] / examples for stage in self.stages}
-        return {"measures": dict(sorted((losses | self._stage_figures(sums)).items()))}
+        return {"measures": dict(sorted((losses | stage_figures(sums, self.stages, self.skeleton)).items()))}
 
     def faults(self, measures: Mapping[str, float]) -> Iterator[Finding]:
         """Yield a finding for each stage with a constant output, which its loss does not show."""
@@ -78,10 +78,7 @@ class PoseObjective(Objective):
 
     def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:
         """Return the share of labelled joints at which the last stage has a peak, as ``joints found``."""
-        return {"joints found": self._stage_figures(sums)[f"{self.stages[-1]}/island_recall"]}
-
-    def _stage_figures(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return stage_figures(sums, self.stages, self.skeleton)
+        return {"joints found": stage_figures(sums, self.stages, self.skeleton)[f"{self.stages[-1]}/island_recall"]}
 
 
 def _loss_of(stage: str) -> str:

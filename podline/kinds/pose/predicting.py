@@ -58,9 +58,12 @@ class PeopleReader(PictureReader):
     ) -> PicturePrediction:
         """Return the detected people with at least the threshold's score."""
         heatmaps, pafs = answer
+        # COCO's image id if the file is named like COCO's files.
+        numbered = re.fullmatch(r"(?:COCO_\w+_)?(\d{12})", Path(name).stem)
+        image_id = int(numbered[1]) if numbered else place
         stride, decoding = self.poses.targets.stride, self.poses.decoding
         [people] = decode_people(heatmaps[None], pafs[None], stride, decoding, self.skeleton)
-        results = people_to_results(people, _image_id(name, place), LetterBox(*size, self.poses.side), self.skeleton)
+        results = people_to_results(people, image_id, LetterBox(*size, self.poses.side), self.skeleton)
         kept = [{**person, "file_name": Path(name).name} for person in results if person["score"] >= self.threshold]
         return PicturePrediction(file=name, width=size[0], height=size[1], people=tuple(kept))
 
@@ -68,9 +71,3 @@ class PeopleReader(PictureReader):
         """Draw the people's skeletons on their picture."""
         scale = max(1.0, _LEAST_SIDE / max(said.width, said.height))
         return with_skeletons(pixels, poses_of([*(said.people or ())], self.skeleton), self.skeleton, scale)
-
-
-def _image_id(name: str, place: int) -> int:
-    """Return COCO's image id if the file is named like COCO's files, else the picture's number, from 1."""
-    numbered = re.fullmatch(r"(?:COCO_\w+_)?(\d{12})", Path(name).stem)
-    return int(numbered[1]) if numbered else place
