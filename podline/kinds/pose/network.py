@@ -62,7 +62,7 @@ def build_pose_model(
     """
     network = pose_network(settings, side, stride, skeleton)
     pixels = pixels_of(ModelSettings(kind=settings.trunk), Pixels(mean, std), len(mean))
-    return trainable_model(network, "pose", *pixels, seed, settings.l2, settings.l2_layers, precision)
+    return trainable_model(network, "pose", pixels, seed, settings.l2, settings.l2_layers, precision)
 
 
 def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: Skeleton) -> keras.Model:
