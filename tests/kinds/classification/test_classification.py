@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +15,9 @@ import tensorflow as tf
 from small_dataset import drawn, publish_dataset, small_recipe
 from trained_runs import untrained
 
-from podline.base.errors import DivergenceError
-from podline.base.progress import silent
+from podline.base.errors import ArtifactError, DivergenceError
+from podline.base.progress import Reporter, silent
+from podline.contract.case import Case, Judgement
 from podline.contract.kind import kind_of
 from podline.data.reader import open_split
 from podline.documents.completion import read_completion
@@ -27,7 +31,7 @@ from podline.kinds.classification.views import over_views
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import ModelSettings
 from podline.stages.from_recipe import evaluation_spec
-from podline.stages.specs import TrainResult
+from podline.stages.specs import EvaluateSpec, TrainResult
 from podline.store.opening import open_store
 from podline.training.export import load_model
 
@@ -107,18 +111,49 @@ def test_calibration_bins_are_closed_above() -> None:
     assert (bins[0].low, bins[4].high, bins[14].high) == (0, 5 / 15, 1)
 
 
-def test_outputs_that_are_not_finite_name_the_record(tmp_path: Path) -> None:
-    manifest, store, recipe = publish_dataset(tmp_path, test=10), open_store(tmp_path), small_recipe()
-    reader = open_split(store, dataset_folder(manifest.dataset, manifest.fingerprint), manifest, "test")
-    sixth = reader.gather(np.array([6]), ("image",))["image"]
+def test_outputs_and_labels_that_cannot_be_name_the_record(tmp_path: Path) -> None:
+    images, labels = drawn(10, 1)["image"], np.array([0, 1] * 3 + [2] * 4)
+    manifest = publish_dataset(tmp_path, splits={"train": drawn(20, 0), "test": {"image": images, "label": labels}})
+    reader = open_split(open_store(tmp_path), dataset_folder("sample", manifest.fingerprint), manifest, "test")
 
-    def model(images: tf.Tensor, **_: bool) -> tf.Tensor:
-        same = tf.reduce_all(images == tf.constant(sixth), [1, 2, 3])
-        return tf.where(same[:, None], np.inf, 0.0) * tf.ones((1, len(manifest.class_names)))
+    def model(images_: tf.Tensor, **_: bool) -> tf.Tensor:
+        same = tf.reduce_all(images_ == tf.constant(images[6:7]), [1, 2, 3])
+        return tf.where(same[:, None], np.inf, 0.0) * tf.ones((1, 3))
 
-    batches = recipe.changed(evaluation_batch_size=4)
+    recipe = small_recipe(evaluation_batch_size=4)
+    given = kind_of(recipe), recipe
     with pytest.raises(DivergenceError, match="record 6: the model's outputs are not finite"):
-        answered(kind_of(recipe), batches, model, reader, manifest, silent())  # type: ignore[type-var]
+        answered(*given, model, reader, manifest, silent())  # type: ignore[type-var]
+    two = manifest.model_copy(update={"class_names": manifest.class_names[:2]})
+    with pytest.raises(ArtifactError, match="record 6 has the label 2, expected 0 to 1"):
+        answered(*given, blind, reader, two, silent())  # type: ignore[type-var]
+
+
+def blind(images: tf.Tensor, **_: bool) -> tf.Tensor:
+    """A model that answers nothing."""
+    return tf.zeros((len(images), 3))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5], ids=["all trained on", "some held out"])
+def test_models_see_each_example_once_and_data_must_stay_as_they_are(tmp_path: Path, share: float) -> None:
+    manifest, store = publish_dataset(tmp_path, train=20, test=10), open_store(tmp_path)
+    named = {"root": str(tmp_path), "run": "r", "dataset": "sample", "fingerprint": manifest.fingerprint}
+    spec = EvaluateSpec(**named, weights_sha256="0" * 64, batch_size=4)
+    recipe, told = small_recipe(validation_share=share), list[tuple[int, int]]()
+
+    def judge(listener: Callable[[Any], None]) -> Judgement:
+        case = Case(spec, recipe, blind, blind, tf.distribute.get_strategy(), store, manifest, Reporter("x", listener))
+        return kind_of(recipe).judge(case)
+
+    judge(lambda event: told.append((event["done"], event["total"])))
+    # The test split before and after training, and as many training examples, at most those that are trained on.
+    assert told[-1] == (30, 30)
+    shard = store.local(f"{spec.dataset_folder}/{manifest.split('test').shards[0].file}")
+    with pytest.raises(ArtifactError, match="was changed while it was read"):
+        judge(lambda _: os.utime(shard, (1, 1)))
+    reader = open_split(store, spec.dataset_folder, manifest, "test")
+    with pytest.raises(ArtifactError, match="was changed while it was read"):
+        answered(kind_of(recipe), recipe, blind, reader, manifest, Reporter("x", lambda _: os.utime(shard, (2, 2))))  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize("views", [2, 6])

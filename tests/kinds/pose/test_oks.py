@@ -230,7 +230,7 @@ def test_people_become_results_in_the_images_own_pixels():
 
 
 def test_quality_by_image_and_counts_above_a_threshold():
-    found = [result(1), result(2, 0.9, shift=8), result(2, 0.8, shift=900), result(2, 0.1, shift=900)]
+    found = [result(1), result(2, 0.9, shift=8), result(2, 0.5, shift=900), result(2, 0.1, shift=900)]
     first, second, third = by_image(three_people(found), threshold=0.5)
     assert (first.image_id, first.people, first.found, first.false_alarms) == (1, 1, 1, 0)
     assert first.quality == pytest.approx(1)
