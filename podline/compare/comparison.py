@@ -317,11 +317,7 @@ def _compared(
 
 
 def _left(store: Store, before: Evaluated, grounds: Grounds) -> Any:
-    """Return the stored answers of ``before`` to the compared examples.
-
-    Raises:
-        StoreError: its evaluation lacks some of these examples.
-    """
+    """Return the stored answers of ``before`` to the compared examples; refuse an evaluation of other examples."""
     found = before.answers(store, grounds.splits)
     if found is None:
         raise StoreError(

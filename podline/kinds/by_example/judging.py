@@ -112,12 +112,6 @@ def _answers(
     batches: EvaluationInput,
     news: Callable[[int], None],
 ) -> A:
-    """Return the answers to every example; ``news`` is called with the size of each batch.
-
-    Raises:
-        ArtifactError: a target is invalid.
-        DivergenceError: the outputs are not finite.
-    """
     found, done = list[A](), 0
     with batches.explained():
         for outputs, fields in answers(batches):

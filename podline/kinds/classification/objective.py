@@ -144,11 +144,7 @@ class ClassificationObjective(ImageObjective):
 
 
 def _require_logits(outputs: tf.Tensor) -> None:
-    """Refuse, while a step is traced, a model whose last operation is a softmax or a sigmoid.
-
-    Raises:
-        SettingsError: the last operation is one of them; the message names its layer.
-    """
+    """Refuse, while a step is traced, a model whose last operation is a softmax or a sigmoid."""
     if not tf.is_symbolic_tensor(outputs):
         return
     operation: Any = outputs.op

@@ -31,8 +31,7 @@ from podline.evaluation.forward import Answers, News, answers_of
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.coco_results import Results, Truth, of_images, people_to_results
 from podline.kinds.pose.decoding import DecodedPeople, decode_people
-from podline.kinds.pose.document import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
-from podline.kinds.pose.figures import PCK
+from podline.kinds.pose.document import MAPS, PCK, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
 from podline.kinds.pose.maps import PoseMaps, maps_to_bytes
 from podline.kinds.pose.oks import at_threshold, by_image, close_joints, joint_figures, judged, ranked, score_threshold
 from podline.kinds.pose.oks_intervals import drawn_figures, figures_within

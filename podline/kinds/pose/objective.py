@@ -10,11 +10,10 @@ from podline.data.people.image import MASK_STRIDE
 from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import SUBJECTS, Skeleton
-from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.network import stage_names
 from podline.kinds.pose.records import KEYPOINTS
 from podline.kinds.pose.settings import PoseSettings
-from podline.kinds.pose.stage_measures import PAF, kind_of, stage_figures, stage_sums, sum_names
+from podline.kinds.pose.stage_measures import PAF, kind_of, stage_figures, stage_losses, stage_sums, sum_names
 from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.recipes.settings import Recipe
 from podline.training.findings import Finding

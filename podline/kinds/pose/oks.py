@@ -22,7 +22,7 @@ from pycocotools.cocoeval import COCOeval
 
 from podline.contract.noise import Floats
 from podline.kinds.pose.coco_results import Person, Results, Truth, judged_joints
-from podline.kinds.pose.figures import JointFigures, PeopleFigures, Ranked, ThresholdFigures
+from podline.kinds.pose.document import JointFigures, PeopleFigures, Ranked, ThresholdFigures
 
 MATCH = 0.5
 """The least OKS at which a person counts as found, and the least similarity at which a joint counts as close."""

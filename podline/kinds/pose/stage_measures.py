@@ -1,7 +1,7 @@
-"""Measures a pose network's stages during training.
+"""Computes the loss of a pose network's stages, and measures of each stage during training.
 
 Nearly all of a target is zero, so a stage that outputs zero everywhere has a small loss and has gone unnoticed in
-practice. These measures reveal such a stage.
+practice. The measures reveal such a stage.
 """
 
 # pyright: standard
@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 
 from podline.documents.skeleton import Skeleton
-from podline.kinds.pose.losses import strength_of, target_of, vectors
 from podline.kinds.pose.targets import PoseTargets
 
 # Least strength at which a target's cell belongs to a joint or limb.
@@ -23,6 +22,51 @@ HEATMAP, PAF = "heatmap", "paf"
 _OF_TARGETS = ("target", "islands", "peaks", "varied")
 _OF_STAGES = ("answer", "error", "recalled", "found", "varied")
 _CELLS = "cells"
+
+
+def stage_losses(answers: Mapping[str, tf.Tensor], targets: PoseTargets, emphasis: float = 0.0) -> dict[str, tf.Tensor]:
+    """Return each stage's loss for each example.
+
+    The loss is the squared error, summed over the channels and averaged over the cells that count; an example without
+    such cells has the loss 0. Every stage has its own loss, so that gradients reach the first stages undiminished (Wei
+    et al.: "Convolutional Pose Machines", CVPR 2016).
+
+    Nearly all of a target is empty, so a network first learns to output zero everywhere. An emphasis ``e`` multiplies
+    the squared error of a channel by ``1 + e s``; ``s``, 0…1, is its target's value or the length of the vector.
+
+    Args:
+        answers: outputs by stage, float32 (n, height, width, channels); names end in ``paf`` or ``heatmap``.
+        targets: targets of the same batch.
+        emphasis: the ``e`` above; 0 or more.
+
+    Returns:
+        Losses by stage, sorted by name, float32 (n,).
+    """
+    weights: tf.Tensor = targets.weights
+    counted = tf.reduce_sum(weights, axis=(1, 2, 3))
+    losses = {}
+    for name in sorted(answers):
+        squares: tf.Tensor = tf.square(answers[name] - _target_of(name, targets))
+        if emphasis:
+            strength = _strength_of(name, targets)  # both channels of a vector have the vector's length
+            squares *= 1 + emphasis * (tf.repeat(strength, 2, axis=-1) if kind_of(name) == PAF else strength)
+        losses[name] = tf.math.divide_no_nan(tf.reduce_sum(weights * squares, axis=(1, 2, 3)), counted)
+    return losses
+
+
+def _target_of(stage: str, targets: PoseTargets) -> tf.Tensor:
+    return targets.pafs if kind_of(stage) == PAF else targets.heatmaps
+
+
+def _strength_of(stage: str, targets: PoseTargets) -> tf.Tensor:
+    """Return each target cell's closeness to a joint or limb: float32 (n, height, width, joints or limbs), 0…1."""
+    target = _target_of(stage, targets)
+    return tf.norm(_vectors(target), axis=-1) if kind_of(stage) == PAF else target
+
+
+def _vectors(paf: tf.Tensor) -> tf.Tensor:
+    """Reshape a field's channels to vectors, (n, height, width, limbs, 2)."""
+    return tf.reshape(paf, (*tf.unstack(tf.shape(paf)[:3]), -1, 2))
 
 
 def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[str, tf.Tensor]:
@@ -40,7 +84,7 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
     weights: tf.Tensor = targets.weights
     sums = {_CELLS: weights}
     for kind in _kinds(answers):
-        target, strength = target_of(kind, targets), strength_of(kind, targets)
+        target, strength = _target_of(kind, targets), _strength_of(kind, targets)
         islands = weights * tf.cast(strength >= _ISLAND, tf.float32)
         peaks = islands * tf.cast(strength >= _highest_around(strength), tf.float32)
         values = weights * tf.abs(target), islands, peaks, _deviations(target, weights)
@@ -64,7 +108,7 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
 
 def _along(fields: tf.Tensor, target: tf.Tensor, strength: tf.Tensor) -> tf.Tensor:
     """Project the vectors of fields on the target's direction: float32 (n, height, width, limbs)."""
-    return tf.math.divide_no_nan(tf.reduce_sum(vectors(fields) * vectors(target), axis=-1), strength)
+    return tf.math.divide_no_nan(tf.reduce_sum(_vectors(fields) * _vectors(target), axis=-1), strength)
 
 
 def _deviations(maps: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:

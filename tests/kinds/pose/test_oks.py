@@ -20,7 +20,7 @@ from podline.documents.skeleton import COCO
 from podline.kinds.pose import oks_intervals
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import DecodedPeople
-from podline.kinds.pose.figures import PeopleFigures
+from podline.kinds.pose.document import PeopleFigures
 from podline.kinds.pose.oks import (
     at_threshold,
     by_image,
