@@ -1,4 +1,4 @@
-"""Compares two runs: the difference of their results, how far chance explains it, the changed classes, other inputs.
+"""Compares two runs: the difference of results and whether it is random, changed classes, different inputs.
 
 If both were evaluated on the same test examples, or share some, the difference is tested on the shared examples. If the
 store has more trainings that equal the first run but for the seed ("known trainings"), the second run is compared with
@@ -50,9 +50,9 @@ class Difference(Frozen):
 
     Attributes:
         value: the difference.
-        low: lower end of the difference's 95 % interval, which includes chance by examples and by seeds.
+        low: lower end of the difference's 95 % interval, which covers variation by test examples and by seeds.
         high: upper end of this interval.
-        chance: how far chance explains the difference.
+        chance: whether random variation explains the difference.
         measured: whether the spread between seeds is measured from known trainings; else it is assumed.
         trainings: number of known trainings whose mean is compared.
         paired: whether both models were evaluated on the same examples.
@@ -75,11 +75,11 @@ class Difference(Frozen):
 
     @classmethod
     def of(cls, change: float, noise: Noise, sampled: float, **values: Any) -> Difference:
-        """Return a change with its 95 % interval, and how far chance explains it.
+        """Return a change with its 95 % interval, and whether random variation explains the change.
 
         Args:
             change: the change of the figure, after minus before.
-            noise: the chance by seeds.
+            noise: the variation between seeds.
             sampled: the variance of the change by the choice of examples.
             values: the remaining fields.
         """
@@ -90,12 +90,12 @@ class Difference(Frozen):
 
     @property
     def said(self) -> str:
-        """Return as text how far chance explains the difference."""
+        """Return as text whether random variation explains the difference."""
         return self.chance.said(measured=self.measured)
 
     @property
     def method(self) -> str:
-        """On which examples the figures were compared, as text."""
+        """Return as text on which examples the figures were compared."""
         counts = "" if self.gained is None else f": {self.gained:,} gained, {self.lost:,} lost"
         if self.paired:
             return f"on the same {plural(self.examples, 'example')}{counts}"
@@ -103,7 +103,7 @@ class Difference(Frozen):
 
 
 class MovedPart(Frozen):
-    """A class or joint: its figure in both runs, and how far chance explains the change."""
+    """A class or joint: its figure in both runs, and whether random variation explains the change."""
 
     name: str
     before: float
@@ -152,7 +152,7 @@ class Comparison(Frozen):
 
     @property
     def word(self) -> Word:
-        """The verdict: better or worse beyond chance, or noise."""
+        """The verdict: significantly better or worse, or noise."""
         return word_of(self.measure, self.difference.value, self.difference.chance)
 
     @property
@@ -162,7 +162,7 @@ class Comparison(Frozen):
 
     @property
     def is_worse(self) -> bool:
-        """Return whether the run is worse beyond chance, overall or in a class or joint."""
+        """Return whether the run is significantly worse, overall or in a class or joint."""
         return self.word == "worse" or any(part.change < 0 for part in self.moved)
 
     @property
@@ -369,7 +369,7 @@ def _unpaired(store: Store, known: Sequence[str], before: Evaluated, after: Eval
 def shared_unpaired(
     known: Sequence[Mapping[str, Metric]], after: Mapping[str, Metric], examples: int, kind: str, classes: int
 ) -> dict[str, Difference]:
-    """Return :func:`unpaired` for each figure that all trainings have."""
+    """Return the :func:`unpaired` difference of each metric that all trainings have, by name."""
     return {
         name: unpaired(name, [each[name] for each in known], figure, examples, kind, classes)
         for name, figure in after.items()
@@ -380,7 +380,7 @@ def shared_unpaired(
 def unpaired(
     measure: str, known: Sequence[Metric], after: Metric, examples: int, kind: str, classes: int
 ) -> Difference:
-    """Return a figure's difference from its mean over known trainings, with the variances of the intervals."""
+    """Return a metric's difference from its mean over known trainings; the metrics' intervals give the variance."""
     values, rules = np.array([[each.value] for each in known]), measure_named(measure)
     before, luck = float(values.mean()), float(luck_of(sampling_variance(known[0]), 1.0, 0.0, 1))
     spread = rules.spread(assumed_spread(kind, classes).main, before)
@@ -416,7 +416,7 @@ class Grounds:
 
     @property
     def splits(self) -> list[CommonExamples]:
-        """The splits, of either data set, that contain all compared examples."""
+        """The splits that contain all compared examples: of the candidate's data set, and maybe of the reference's."""
         both = self.reference is not None and _size(self.reference) == _size(self.examples)
         return [self.examples, self.reference] if self.reference and both else [self.examples]
 

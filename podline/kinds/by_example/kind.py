@@ -345,7 +345,7 @@ class ValueKind(ExampleKind[Answered]):
         return figure_of(measure_named(self.measure), Answered(trained.labels, self.guesses(trained.labels)))
 
     def words(self, answers: Answered, manifest: Manifest) -> list[str]:
-        """Return the answers as text, in the way of targets."""
+        """Return the answers as text, like targets."""
         return self.truths(answers.answers, manifest)
 
     def prediction(

@@ -52,7 +52,7 @@ class AnswerReader(PictureReader):
 
     @property
     def fit(self) -> Fit:
-        """How the conversion fitted images."""
+        """How pictures are fitted: as in the conversion of the data set."""
         found: Any = self.manifest.converter.get("fit", SQUEEZE)
         return found
 

@@ -85,7 +85,7 @@ class ThresholdFigures(Frozen):
 
     @property
     def recall(self) -> float:
-        """The share of annotated people that are found; 0 without people."""
+        """The share of annotated people that are detected; 0 without people."""
         return self.right / self.people if self.people else 0.0
 
 

@@ -57,7 +57,7 @@ class _Results(NamedTuple):
 
 
 def figures_within(evaluation: COCOeval, drawn: Mapping[str, Floats]) -> dict[str, Metric]:
-    """Return :func:`figures_of` with 95 % intervals; ``drawn`` is the evaluation's :func:`drawn_figures`."""
+    """Return pycocotools' figures with 95 % intervals, by name; ``drawn`` comes from :func:`drawn_figures`."""
     return {name: interval_of(value, drawn[name]) for name, value in figures_of(evaluation).items()}
 
 

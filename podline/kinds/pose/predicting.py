@@ -36,12 +36,12 @@ class PeopleReader(PictureReader):
 
     @property
     def tells(self) -> Literal["people"]:
-        """The network finds people."""
+        """The form of the answers: people."""
         return "people"
 
     @property
     def fit(self) -> Fit:
-        """The network sees the whole picture in a square."""
+        """How pictures are fitted: the whole picture, with black borders, in a square."""
         return "letterbox"
 
     @property

@@ -66,7 +66,7 @@ def pictures(run: RunFacts) -> Iterator[Block]:
 
 @section("Pictures from the training data")
 def seen_pictures(run: RunFacts) -> Iterator[Block]:
-    """Show the best, median and worst training images in the same way."""
+    """Show the best, median and worst training images, each with the detected and with the labelled people."""
     gallery = list(_gallery(run, seen=True))
     if run.evaluation.split != TRAIN and gallery:
         yield _KEY
