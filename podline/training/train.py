@@ -24,6 +24,7 @@ from podline.documents.metrics_log import (
     EVENTS,
     METRICS,
     EarlyStopLine,
+    EventKind,
     EventLog,
     MetricsLines,
     MetricsLog,
@@ -53,7 +54,7 @@ from podline.training.decisions import ending, latest, stopped_by
 from podline.training.export import KERAS, export_model
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
-from podline.training.mirror import fetch_run, mirrored
+from podline.training.mirror import Mirror, fetch_run
 from podline.training.run import Run, build_trainer, configure_process
 from podline.training.state import TrainingState
 from podline.training.workers import Agreement
@@ -62,6 +63,11 @@ from podline.training.workers import Agreement
 _SURE = 0.9
 # Outputs of a training that later stages do not need.
 _BESIDE = (EVENTS, "checkpoints/", "tensorboard/")
+_EARLY_ENDS: dict[type[Exception], EventKind] = {
+    PreemptedError: "preempted",
+    DivergenceError: "diverged",
+    PrunedError: "pruned",
+}
 
 
 def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
@@ -148,7 +154,7 @@ def _writing(
             if writer.waited and isinstance(store, FolderStore):
                 _copy_open_files(store, spec.folder)
         if agreement.chief and not isinstance(store, FolderStore):
-            mirror = stack.enter_context(mirrored(store, spec.folder, load().store.patience, reporter))
+            mirror = stack.enter_context(Mirror(store, spec.folder, load().store.patience, reporter))
             output, lost = mirror.near, lambda: mirror.lost
         agreement.meet()  # the chief's files are in the store
         if not agreement.chief:
@@ -273,14 +279,8 @@ def _noted(spec: TrainSpec, events: EventLog, state: TrainingState) -> Iterator[
     """Write an event that says why the run ended early, if the body raises an error."""
     try:
         yield
-    except PreemptedError as error:
-        events.write("preempted", state.step, str(error))
-        raise
-    except DivergenceError as error:
-        events.write("diverged", state.step, str(error))
-        raise
-    except PrunedError as error:
-        events.write("pruned", state.step, str(error))
+    except (PreemptedError, DivergenceError, PrunedError) as error:
+        events.write(_EARLY_ENDS[type(error)], state.step, str(error))
         raise
     except tf.errors.OpError as error:
         if spec.by_workers and (gone := lost_host(type(error).__name__, str(error))):
