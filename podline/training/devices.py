@@ -83,8 +83,7 @@ def _fallen_back() -> list[str]:
     """
     if settings.load().require_accelerator:
         raise SettingsError(
-            f"strategy=auto: TensorFlow sees no GPU ({_there()}) and require_accelerator forbids the CPU; {_INSTALL}, "
-            "or ask for strategy=cpu"
+            f"strategy=auto: {_unseen()} and require_accelerator forbids the CPU; {_INSTALL}, or ask for strategy=cpu"
         )
     return _cpus(1)
 
@@ -94,21 +93,20 @@ def _shown() -> list[str]:
     return [] if settings.gpus_are_hidden() else accelerators()
 
 
-def _there() -> str:
-    return ", ".join(_shown()) or "the machine shows none either"
+def _unseen() -> str:
+    there = ", ".join(_shown()) or "the machine shows none either"
+    return f"TensorFlow sees no GPU ({there})"
 
 
 def fallback(strategy: str) -> str:
     """Return a warning if a strategy chose the CPU although the machine has an accelerator, else an empty string."""
     if strategy != "auto" or tf.config.list_physical_devices("GPU"):
         return ""
-    there = _shown()
-    return (
-        f"THE MODEL RUNS ON THE CPU: this machine has {', '.join(there)}, and TensorFlow cannot use it; "
-        f"{_INSTALL}; ask for strategy=tpu on a TPU VM, or for strategy=cpu to use the CPU; the setting "
-        "require_accelerator turns this warning into an error"
-        if there
-        else ""
+    there = ", ".join(_shown())
+    return there and (
+        f"THE MODEL RUNS ON THE CPU: this machine has {there}, and TensorFlow cannot use it; {_INSTALL}; ask for "
+        "strategy=tpu on a TPU VM, or for strategy=cpu to use the CPU; the setting require_accelerator turns this "
+        "warning into an error"
     )
 
 
@@ -133,9 +131,7 @@ def _gpus(name: str) -> list[str]:
     """Return the names of all GPUs, with memory growth enabled."""
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
-        raise SettingsError(
-            f"strategy={name}: TensorFlow sees no GPU ({_there()}); {_INSTALL}, or ask for strategy=cpu or auto"
-        )
+        raise SettingsError(f"strategy={name}: {_unseen()}; {_INSTALL}, or ask for strategy=cpu or auto")
     with _before_devices(name):
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)
@@ -227,14 +223,10 @@ def batch_advice(setting: str, batch_size: int, replicas: int, *, tpu: bool) -> 
     per_core = batch_size // replicas
     if not tpu or per_core % _TPU_BATCH == 0:
         return None
-    if per_core % _TPU_SUBLANE == 0:
-        return (
-            f"{setting}={batch_size}: {per_core} per TPU core, a multiple of {_TPU_SUBLANE} but not of {_TPU_BATCH}; "
-            f"part of each core's memory is padding; {setting}={_up(per_core, _TPU_BATCH) * replicas} fills it"
-        )
+    waste = "every core computes on padding" if per_core % _TPU_SUBLANE else "part of each core's memory is padding"
     return (
-        f"{setting}={batch_size}: {per_core} per TPU core, not a multiple of {_TPU_BATCH} (or at least of "
-        f"{_TPU_SUBLANE}): every core computes on padding; {setting}={_up(per_core, _TPU_BATCH) * replicas} fills it"
+        f"{setting}={batch_size}: {per_core} per TPU core, expected a multiple of {_TPU_BATCH} (at least of "
+        f"{_TPU_SUBLANE}): {waste}; {setting}={_up(per_core, _TPU_BATCH) * replicas} fills it"
     )
 
 

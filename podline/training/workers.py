@@ -9,11 +9,10 @@ the same order. A loss, a score and the step number are equal in all processes a
 from __future__ import annotations
 
 import hashlib
-import queue
 import socket
 import threading
-import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 import numpy as np
@@ -98,7 +97,6 @@ T = TypeVar("T")
 
 # Workers do not all start at once: by hand, by schedulers, or after a retry's delay.
 GATHERING_SECONDS = 600.0
-_POLL = 0.2
 _ANSWER_SECONDS = 2.0
 
 
@@ -109,27 +107,19 @@ def gathered(make: Callable[[], T], cluster: Cluster, seconds: float = GATHERING
         WorkerLostError: some workers did not join in time; the message names those that do not answer.
         Exception: an error of ``make``.
     """
-    answers: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()
+    made: Future[T] = Future()
 
     def work() -> None:
         try:
-            answers.put((make(), None))
+            made.set_result(make())
         except Exception as error:
-            answers.put((None, error))
+            made.set_exception(error)
 
     # A thread that waits in native code cannot be interrupted, so it is left behind.
     threading.Thread(target=work, name="gathering", daemon=True).start()
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            made, error = answers.get(timeout=_POLL)
-        except queue.Empty:
-            if time.monotonic() > deadline:
-                raise WorkerLostError(_missing(cluster, seconds)) from None
-            continue
-        if error is not None:
-            raise error
-        return made  # pyright: ignore[reportReturnType] (what was made, whatever it is)
+    if not wait([made], timeout=seconds).done:
+        raise WorkerLostError(_missing(cluster, seconds))
+    return made.result()
 
 
 def _missing(cluster: Cluster, seconds: float) -> str:
