@@ -289,8 +289,9 @@ class Run(Trainer):
             reader.require_unchanged()
 
     def go_back_to(self, step: int) -> None:
-        """Restore the state of an earlier step, but keep the number of steps done."""
-        self.state.go_back(self.checkpoints.arrays(self.checkpoints.describe(step)))
+        """Restore the state of an earlier step, but keep the number of steps done: the order of batches goes on."""
+        arrays = self.checkpoints.arrays(self.checkpoints.describe(step))
+        self.state.restore({**arrays, STEPS: np.array(self.state.total_steps_done)})
 
     def tell(self, event: EventKind, step: int, message: str) -> None:
         """Write an event to the log and to ``events.jsonl``."""
