@@ -144,11 +144,7 @@ def _require_data_format(settings: ModelSettings) -> None:
 
 
 def _made(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> keras.Model:
-    """Return the network that the model's function builds.
-
-    Raises:
-        SettingsError: the function fails, or returns no functional model from images to logits (n, classes).
-    """
+    """Return the network that the model's function builds, a functional model from images to logits (n, classes)."""
     with fresh_names(), policy_of_layers(POLICIES["float32"]):
         network = MODELS.make(settings, image_shape, classes, settings)
     if not (isinstance(network, keras.Model) and has_graph(network)):

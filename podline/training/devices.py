@@ -18,7 +18,7 @@ from podline.base.progress import Reporter
 from podline.settings import machine as settings
 from podline.settings.cluster import Cluster
 from podline.settings.strategies import accelerators
-from podline.training.workers import Agreement, WorkersAgreement, gathered
+from podline.training.workers import Agreement, gathered
 
 # The layout of a TPU's matrix unit: 8 × 128 tiles; see https://cloud.google.com/tpu/docs/performance-guide
 _TPU_BATCH = 128
@@ -76,11 +76,6 @@ def _strategy(name: str) -> tf.distribute.Strategy:
 
 
 def _fallen_back() -> list[str]:
-    """Return the CPU strategy for a machine without a usable GPU.
-
-    Raises:
-        SettingsError: the setting ``require_accelerator`` forbids it.
-    """
     if settings.load().require_accelerator:
         raise SettingsError(
             f"strategy=auto: {_unseen()} and require_accelerator forbids the CPU; {_INSTALL}, or ask for strategy=cpu"
@@ -151,11 +146,7 @@ def _before_devices(strategy: str) -> Iterator[None]:
 
 
 def _workers(cluster: Cluster) -> tf.distribute.Strategy:
-    """Return the strategy of several processes once all have started; a single process gets the strategy ``auto``.
-
-    Raises:
-        WorkerLostError: some processes did not start in time.
-    """
+    """Return the strategy of several processes once all have started; a single process gets the strategy ``auto``."""
     if len(cluster.addresses) == 1:
         return _strategy("auto")
     for gpu in tf.config.list_physical_devices("GPU"):
@@ -176,9 +167,8 @@ def _tpu(name: str) -> tf.distribute.Strategy:
 
 def agreement(strategy: tf.distribute.Strategy) -> Agreement:
     """Return the object that makes decisions common to all processes of a strategy."""
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return WorkersAgreement(strategy, settings.cluster())
-    return Agreement()
+    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    return Agreement(strategy, settings.cluster() if several else None)
 
 
 def require_divisible(batch_size: int, accumulate: int, strategy: tf.distribute.Strategy) -> None:
@@ -200,15 +190,12 @@ def require_divisible(batch_size: int, accumulate: int, strategy: tf.distribute.
 
 def describe(strategy: tf.distribute.Strategy) -> str:
     """Describe the devices of a strategy: ``cpu``, ``gpu``, ``8 × tpu``."""
-    kind = _kind(strategy)
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        kind = "tpu"
+    else:
+        kind = "gpu" if tf.config.list_logical_devices("GPU") else "cpu"
     replicas = strategy.num_replicas_in_sync
     return kind if replicas == 1 else f"{replicas} × {kind}"
-
-
-def _kind(strategy: tf.distribute.Strategy) -> str:
-    if isinstance(strategy, tf.distribute.TPUStrategy):
-        return "tpu"
-    return "gpu" if tf.config.list_logical_devices("GPU") else "cpu"
 
 
 def warn_of_padding(setting: str, batch_size: int, strategy: tf.distribute.Strategy, reporter: Reporter) -> None:

@@ -125,11 +125,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
 
 def _require_shares(recipe: Recipe, hosts: int) -> None:
-    """Check that the number of hosts divides every batch size, before any host waits for the others.
-
-    Raises:
-        SettingsError: the hosts cannot share a batch equally.
-    """
+    """Check that the number of hosts divides every batch size, before any host waits for the others."""
     sizes = {phase.batch_size for _, phase in recipe.by_phase}
     if (fitting := sharing(hosts, Wanted(0, ""), sizes)) != hosts:
         raise SettingsError(
@@ -305,7 +301,6 @@ def _pflop(run: Run) -> float:
 
 @measured("saving")
 def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainResult:
-    """Publish the model and write its completion record."""
     spec, plan, steps = run.spec, run.plan, run.state.step
     run.require_data_unchanged()
     run.state.let_train(("",))

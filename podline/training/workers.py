@@ -26,23 +26,29 @@ _DIGITS = 12
 
 
 class Agreement:
-    """Makes the decisions of a single process: its values are the common values.
+    """Makes the common decisions of the processes of a strategy; a single process decides alone.
 
     Attributes:
         chief: whether this process writes to the store.
         processes: number of processes.
     """
 
-    chief = True
-    processes = 1
+    def __init__(self, strategy: tf.distribute.Strategy, cluster: Cluster | None = None) -> None:
+        """Prepare meetings; ``cluster`` has the processes of a ``MultiWorkerMirroredStrategy``."""
+        self.chief = not cluster or cluster.chief
+        self._place, self.processes = (cluster.place, len(cluster.addresses)) if cluster else (0, 1)
+        self._strategy = strategy
+        self._replicas = strategy.num_replicas_in_sync // self.processes
+        # Each graph has its own keys for its sums, so processes cannot confuse two meetings.
+        self._sum = tf.function(lambda values: strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None))
 
     def any(self, value: bool) -> bool:
         """Return whether any process passes True."""
-        return value
+        return bool(self._table(int(value)).any())
 
     def of_chief(self, value: int) -> int:
         """Return the number that the chief passes, −2⁵³ … 2⁵³."""
-        return value
+        return int(self._table(value)[0])
 
     def meet(self) -> None:
         """Wait until all processes call this."""
@@ -54,35 +60,14 @@ class Agreement:
         Raises:
             ArtifactError: the values differ; every process raises it.
         """
-
-
-class WorkersAgreement(Agreement):
-    """Makes the common decisions of the processes of a ``tf.distribute.MultiWorkerMirroredStrategy``."""
-
-    def __init__(self, strategy: tf.distribute.Strategy, cluster: Cluster) -> None:
-        self.chief, self._place, self.processes = cluster.chief, cluster.place, len(cluster.addresses)
-        self._strategy = strategy
-        self._replicas = strategy.num_replicas_in_sync // self.processes
-        # Each graph has its own keys for its sums, so processes cannot confuse two meetings.
-        self._sum = tf.function(lambda values: strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None))
-
-    def any(self, value: bool) -> bool:
-        """Return whether any process passes True."""
-        return bool(self._table(int(value)).any())
-
-    def of_chief(self, value: int) -> int:
-        """Return the number that the chief passes."""
-        return int(self._table(value)[0])
-
-    def require_same(self, what: str, value: str) -> None:
-        """Raise an error in every process if the values differ."""
         number = int(hashlib.sha256(value.encode()).hexdigest()[:_DIGITS], 16)
         if self.any(self.of_chief(number) != number):
             raise ArtifactError(f"{what} differ between the workers; here: {value}; start all of them again")
 
-    @measured("hosts")
     def _table(self, value: int) -> np.ndarray:
         """Gather ``value`` from every process: int64, (processes,), by rank."""
+        if self.processes == 1:
+            return np.array([value])
 
         def row(context: Any) -> tf.Tensor:
             first = context.replica_id_in_sync_group % self._replicas == 0
@@ -90,7 +75,8 @@ class WorkersAgreement(Agreement):
             values[self._place] = value if first else 0
             return tf.constant(values)
 
-        return self._sum(self._strategy.experimental_distribute_values_from_function(row)).numpy()
+        with measured("hosts"):
+            return self._sum(self._strategy.experimental_distribute_values_from_function(row)).numpy()
 
 
 T = TypeVar("T")
