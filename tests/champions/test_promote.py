@@ -19,7 +19,7 @@ from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 from trained_runs import trained
 
 from podline.base.errors import ArtifactError, SettingsError, UndecidedError
-from podline.base.progress import silent
+from podline.base.progress import Event, Reporter, silent
 from podline.champions import exports
 from podline.champions.finding import find
 from podline.champions.promote import promote, reference_of
@@ -97,7 +97,9 @@ def fresh(store, runs, monkeypatch) -> Store:
 
 
 def test_the_first_model_is_the_champion_and_the_next_is_held_against_it(fresh, runs):
-    first, second = (promote(spec(fresh, run), silent()) for run in runs)
+    told: list[Event] = []
+    first, second = (promote(spec(fresh, run), Reporter("promote", told.append)) for run in runs)
+    assert not any("evaluating" in event.get("message", "") for event in told), "the stored answers are used"
     assert (first.promoted, first.reference) == (True, "")
     assert (second.promoted, second.reference, second.refusals) == (True, runs[0], ())
     assert [entry.run for entry in champions.history(fresh, "t")] == list(runs)
@@ -227,7 +229,9 @@ def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, ru
     splits = {"train": drawn(256, 0), "test": drawn(90, 7)}
     published_as(fresh, OTHER, monkeypatch, **splits)
     later = trained(fresh, 5, OTHER)
-    result = promote(spec(fresh, later), silent())
+    told: list[Event] = []
+    result = promote(spec(fresh, later), Reporter("promote", told.append))
+    assert any("evaluating the reference" in event.get("message", "") for event in told)
     assert result.reference == runs[0]
     [main] = [check for check in decision(fresh, later).checks if check.rule == "main"]
     assert main.before == right_answers(fresh, runs[0], splits["test"]).mean()
