@@ -23,10 +23,11 @@ from podline.data.reader import open_split
 from podline.documents import champions
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.champions import Candidate, Crowned
+from podline.documents.completion import completion_name
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.model_description import read_description
 from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
-from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.ledger.inventory.catalogue import training_of
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.measures import measure_named, metric_text
 from podline.stages.completed import complete
@@ -318,7 +319,7 @@ def _incomparable(case: _Case, before: Crowned) -> str:
 def _reference(case: _Case, training: TrainSpec, weights_sha256: str) -> Any:
     """Return the reference's outputs for the candidate's test examples, stored ones or from a new evaluation."""
     store, spec = case.store, case.spec
-    if EVALUATE.name in run_of(store, training.run).stages:
+    if store.exists(completion_name(training.folder, EVALUATE.name)):
         found = evaluated(store, training.run)
         if found.evaluation.weights_sha256 == weights_sha256:
             answers = found.answers(store, [case.examples])

@@ -22,7 +22,8 @@ from podline.documents.champions import Candidate, champion, crown
 from podline.documents.log_writers import MetricsLog
 from podline.documents.manifest import Manifest, dataset_folder, publish_manifest
 from podline.documents.metric import Metric
-from podline.documents.metrics_log import METRICS, EvaluationLine
+from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLog
+from podline.stages.base import Result, Spec
 from podline.stages.completed import complete
 from podline.stages.specs import (
     SPEC,
@@ -34,8 +35,6 @@ from podline.stages.specs import (
     PromoteSpec,
     ReportResult,
     ReportSpec,
-    Result,
-    Spec,
     TrainResult,
     TrainSpec,
     ValidateResult,

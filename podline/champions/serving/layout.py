@@ -8,8 +8,8 @@ from podline.base.errors import ArtifactError, StoreError
 from podline.documents.champions import Crowned, champion, recipes
 from podline.documents.completion import Artifact, read_artifact, read_completion
 from podline.documents.promotion import SAVED_MODEL, read_promotion
-from podline.ledger.inventory.catalogue import run_of
-from podline.stages.table import PROMOTE, TRAIN
+from podline.ledger.inventory.catalogue import train_result
+from podline.stages.table import PROMOTE
 from podline.store import digests
 from podline.store.contract import Store, explained
 from podline.store.local_files import appearing
@@ -36,11 +36,10 @@ def require_unchanged(store: Store, entry: Crowned) -> None:
     """Refuse a champion if the weights of its run changed since the promotion.
 
     Raises:
-        StoreError: the run is missing.
+        StoreError: the run is missing, or not finished.
         ArtifactError: the weights are not the champion's.
     """
-    trained = run_of(store, entry.run).stages.get(TRAIN.name)
-    found = str(trained.result["weights_sha256"]) if trained else "none"
+    found = train_result(store, entry.run).weights_sha256
     if problem := entry.other_weights(store.where(f"runs/{entry.run}"), found):
         raise ArtifactError(f"{problem}; `podline models rollback`, or promote a run again")
 
