@@ -13,10 +13,8 @@ from array import array
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pydantic import Field
-
 from podline.base.errors import ArtifactError, StoreError
-from podline.base.frozen import Frozen, JsonObject
+from podline.base.frozen import Frozen, JsonObject, omitted
 from podline.documents.reading import Document, read_model
 from podline.store import digests
 from podline.store.contract import Listed, Store, explained
@@ -63,7 +61,7 @@ class Completion(Frozen):
     result: JsonObject
     artifacts: tuple[Artifact, ...]
     beside: tuple[Artifact, ...] = ()
-    published: str = Field(default="", exclude_if=lambda published: not published)
+    published: str = omitted("")
 
     @property
     def times(self) -> array[float]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field
-
-from podline.base.frozen import Frozen
+from podline.base.frozen import Frozen, omitted
 from podline.base.plurals import first_few, plural
 from podline.documents.reading import read_model
 from podline.store.contract import Store
@@ -183,7 +181,7 @@ class Promotion(Frozen):
     number: int = 0
     checks: tuple[Check, ...]
     exports: tuple[ExportedFile, ...]
-    compared: ComparedExamples | None = Field(default=None, exclude_if=lambda compared: compared is None)
+    compared: ComparedExamples | None = omitted(None)
 
     @property
     def refusals(self) -> tuple[Check, ...]:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, overload
 
-from pydantic import Field, PlainSerializer, PlainValidator
+from pydantic import PlainSerializer, PlainValidator
 
-from podline.base.frozen import Frozen, Json, JsonObject, is_object
+from podline.base.frozen import Frozen, Json, JsonObject, is_object, omitted
 
 MANY_COUNTS = 1_000_000
 """A table has class counts for each shard only if shards × classes is at most this number."""
@@ -39,8 +39,8 @@ class ShardInfo(FileInfo):
     """
 
     records: int
-    class_counts: tuple[int, ...] = Field(default=(), exclude_if=lambda counts: not counts)
-    index: FileInfo | None = Field(default=None, exclude_if=lambda index: index is None)
+    class_counts: tuple[int, ...] = omitted(())
+    index: FileInfo | None = omitted(None)
 
     @property
     def files(self) -> tuple[FileInfo, ...]:
