@@ -40,8 +40,6 @@ from podline.training.export import load_model
 
 @dataclass(frozen=True)
 class _Case:
-    """The candidate of a decision."""
-
     spec: PromoteSpec
     store: Store
     training: TrainSpec

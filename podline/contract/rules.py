@@ -206,7 +206,7 @@ class Rule:
     judge: Judge
 
     def __call__(self, compared: Compared[Any], settings: PromotionSettings) -> Iterator[Figure | Check]:
-        """Apply the rule."""
+        """Apply the rule; name it in its figures."""
         for found in self.judge(compared, settings):
             yield replace(found, rule=self.name) if isinstance(found, Figure) else found
 

@@ -71,7 +71,6 @@ def read_initial_weights(store: Store, folder: str) -> InitialWeights:
 
 
 def _named(names: Sequence[str]) -> str:
-    """Return text: the number of layers, and the first layers' names."""
     return f"{plural(len(names), 'layer')} ({first_few(names, _FEW)})" if names else "none"
 
 

@@ -285,18 +285,12 @@ def figures_of(line: StepsLine | EvaluationLine | DecisionLine | StopLine) -> di
 
 
 class MetricsLines:
-    """The complete lines of a ``metrics.jsonl``; an unfinished last line of a killed process is skipped.
+    """The complete lines of a ``metrics.jsonl`` up to ``last_step``, without an unfinished last line.
 
     A long training has a million lines. So each iteration reads the file again, and keeps no line in memory.
     """
 
     def __init__(self, path: Path, last_step: float = math.inf) -> None:
-        """Store the path; iterating reads the file.
-
-        Args:
-            path: the file.
-            last_step: lines with a larger step are skipped.
-        """
         self._path, self._last_step = path, last_step
 
     def __iter__(self) -> Iterator[MetricsLine]:

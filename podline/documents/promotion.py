@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from podline.base.frozen import Frozen, omitted
@@ -220,11 +219,12 @@ class Promotion(Frozen):
         if not self.undecided:
             return ""
         named = first_few([check.message for check in self.open], _NAMED, "; ")
-        known = plural(len(self.known), "training")
-        return (
-            f"{named}. A change between the two limits cannot be decided with {known} of the reference's recipe: "
-            f"{advice(self.open)}"
-        )
+        known, more = plural(len(self.known), "training"), self.more_trainings()
+        advice = "more test examples, a wider margin, or another seed of this model may decide"
+        if more:
+            advice = f"{plural(more, 'more training')} of the reference's recipe would decide"
+        doubt = f"A change between the two limits cannot be decided with {known} of the reference's recipe"
+        return f"{named}. {doubt}: {advice}"
 
     def more_trainings(self) -> int:
         """Return how many more trainings of the reference's recipe would lead to a decision; 0 if no number would."""
@@ -259,14 +259,6 @@ class Promotion(Frozen):
         warnings = (f"warning: {check.message}" for check in self.checks if check.warned)
         compared = self.compared.sentence() if self.compared else ""
         return tuple(filter(None, (*main, *warnings, compared, self.thresholds)))
-
-
-def advice(checks: Sequence[Check]) -> str:
-    """Return what a person can do so that undecided checks get decided."""
-    wanted = [check.more_trainings for check in checks]
-    if wanted and all(wanted):
-        return f"{plural(max(wanted), 'more training')} of the reference's recipe would decide"
-    return "more test examples, a wider margin, or another seed of this model may decide"
 
 
 def read_promotion(store: Store, folder: str) -> Promotion | None:

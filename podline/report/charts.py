@@ -129,7 +129,6 @@ def stage_measures(steps: Sequence[StepsLine]) -> dict[str, Svg]:
 
 
 def _stage_measure(steps: Sequence[StepsLine], measure: str) -> Svg:
-    """Draw one measure of every stage over the training steps."""
     names = sorted({name for line in steps for name in line.measures if name.partition("/")[2] == measure})
     last = {name: next(line.measures[name] for line in reversed(steps) if name in line.measures) for name in names}
     ends = ", ".join(f"{name.partition('/')[0].replace('_', ' ')} {value:.3g}" for name, value in last.items())

@@ -137,7 +137,6 @@ def _slow(store: Store, recipe: Recipe, training: TrainResult, origin: Origin | 
 
 
 def _finished(events: Sequence[EventLine]) -> float:
-    """Return the time at which training ended."""
     return events[-1].time if events else time.time()
 
 

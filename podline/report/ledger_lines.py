@@ -97,7 +97,6 @@ def _data(data: Data) -> Iterator[tuple[str, str]]:
 
 
 def _started(entry: Entry) -> str:
-    """Describe what started the run."""
     schedule = f"the schedule of {entry.schedule}"
     if entry.started == "retry":
         return f"by hand: a retry of a run of {schedule}" if entry.schedule else "by hand: a retry"

@@ -91,12 +91,7 @@ class NightSeries:
     """
 
     def __init__(self, first: Entry, others: bool) -> None:
-        """Start an empty series.
-
-        Args:
-            first: the night that defines the settings.
-            others: whether the recipe and schedule already have a series with other settings.
-        """
+        """Start an empty series; ``others``: recipe and schedule already have a series with other settings."""
         self.first, self.ended = first, first.ended
         self.decision: PromotionSummary | None = None
         self.last: Entry | None = None

@@ -124,7 +124,6 @@ def _metrics(entry: Entry) -> dict[str, Metric]:
 
 
 def _sentence(facts: RunFacts, about: str) -> str:
-    """Return the sentences after the main metric: comparison, decision, recipe, epochs and images."""
     guessing = "Better than guessing" if facts.evaluation.better_than_guessing else "No better than guessing"
     epochs = facts.training.epochs
     passes = "epoch" if epochs == 1 else "epochs"
@@ -173,7 +172,6 @@ def _compared(facts: RunFacts) -> list[str]:
 
 
 def _decided(promotion: Promotion) -> str:
-    """Describe the decision on the promotion in a few words."""
     if promotion.promoted:
         return "promoted to champion"
     if promotion.undecided:
@@ -255,7 +253,6 @@ def _lost(
 
 
 def _training_tiles(facts: RunFacts) -> Iterator[Tile]:
-    """Yield the tiles with the model's size, time per image, and training time."""
     yield Tile("size of the model", figures.size(facts.model.bytes))
     if facts.milliseconds:
         yield Tile("ms an image", figures.rounded(float(f"{facts.milliseconds:.2g}")))
