@@ -38,12 +38,7 @@ Answers = list[npt.NDArray[np.float32]]
 def checked_exports(store: Store, folder: str, model: keras.Model, images: Images, *, lite: bool) -> list[ExportedFile]:
     """Export and publish a model as SavedModel and, if ``lite``, as TFLite; compare the outputs of every file.
 
-    Args:
-        store: the store.
-        folder: the run's folder.
-        model: the evaluated model.
-        images: images of the test split, uint8 (n, height, width, channels).
-        lite: whether to export a TensorFlow Lite file.
+    ``folder`` is the run's folder; ``images`` are images of the test split, uint8 (n, height, width, channels).
 
     Raises:
         StoreError: a file cannot be written.

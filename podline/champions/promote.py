@@ -69,10 +69,6 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     Writes ``promotion.json`` and the exported files (:mod:`podline.champions.exports`) to ``runs/<run>``. A promotion
     is one entry in the history of champions (:mod:`podline.documents.champions`), so it is atomic.
 
-    Args:
-        spec: the model and the rules.
-        reporter: reports progress.
-
     Raises:
         StoreError: the run does not exist, or a file cannot be written.
         ArtifactError: the weights, the evaluation or the data have changed.

@@ -25,11 +25,7 @@ class CommonExamples:
     """The examples on which models are compared.
 
     Attributes:
-        store: the store.
         folder: folder of the data set.
-        manifest: manifest of the data set.
-        split: name of the split.
-        reporter: reports progress.
         places: indices of the compared examples in the split, int64, (n,); None for all examples.
     """
 

@@ -16,11 +16,7 @@ _ENDED, _FINISHED, _SECONDS, _RESULT = _ABOUT
 
 
 def openmetrics(entries: Iterable[Entry]) -> str:
-    """Return the metrics of the newest night of each recipe and schedule as OpenMetrics text.
-
-    Args:
-        entries: the entries, oldest first.
-    """
+    """Return each recipe's and schedule's newest night as OpenMetrics text; ``entries`` are oldest first."""
     newest = {(entry.recipe, entry.schedule): entry for entry in entries if entry.is_night}
     lines: list[str] = []
     for name, about in _ABOUT.items():

@@ -42,10 +42,6 @@ _FIRST = (
 def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     """Write ``report.html`` and ``report.md`` into the run's folder.
 
-    Args:
-        spec: the run, its data set and its evaluation.
-        reporter: reports each file, and damaged files of other runs.
-
     Raises:
         StoreError: a file of the run or of its data set is missing, or the report cannot be written.
         ArtifactError: a file is damaged, or the evaluation is not the one in the spec.

@@ -59,13 +59,8 @@ def standing_of(
 ) -> RunStanding:
     """Return a run's comparison with earlier runs and the reference.
 
-    Args:
-        store: the store.
-        spec: the spec of the report.
-        recipe: the recipe of the run.
-        evaluation: the evaluation of the run.
-        until: Unix time; later runs are ignored.
-        reporter: reports damaged entries and files of other runs, which are left out.
+    Runs that ended after the Unix time ``until`` are ignored. Damaged entries and files of other runs only cause
+    warnings.
 
     Raises:
         StoreError: the ledger cannot be read.
