@@ -11,7 +11,6 @@ from hashlib import sha256
 import keras
 import numpy as np
 import pytest
-import small_dataset
 import tensorflow as tf
 from click.testing import CliRunner
 from ledger_entries import night
@@ -224,10 +223,10 @@ def test_an_export_that_answers_otherwise_refuses_by_name_even_if_a_person_insis
     assert result.refusals[0].endswith("gives no outputs: its answers are not finite numbers")
 
 
-def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, runs, monkeypatch):
+def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, runs):
     promote(spec(fresh, runs[0]), silent())
     splits = {"train": drawn(256, 0), "test": drawn(90, 7)}
-    published_as(fresh, OTHER, monkeypatch, **splits)
+    publish_dataset(fresh.uri, splits=splits, fingerprint=OTHER)
     later = trained(fresh, 5, OTHER)
     told: list[Event] = []
     result = promote(spec(fresh, later), Reporter("promote", told.append))
@@ -236,12 +235,6 @@ def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, ru
     [main] = [check for check in decision(fresh, later).checks if check.rule == "main"]
     assert main.before == right_answers(fresh, runs[0], splits["test"]).mean()
     assert result.compared.startswith(f"compared on 90 test examples of sample-{OTHER}; 0 of these are also in ")
-
-
-def published_as(store, fingerprint, monkeypatch, **splits):
-    with monkeypatch.context() as patch:
-        patch.setattr(small_dataset, "FINGERPRINT", fingerprint)
-        publish_dataset(store.uri, splits=splits)
 
 
 def joined(*parts):
@@ -265,12 +258,13 @@ def judged(store: Store, run: str, fingerprint: str) -> Entry:
     return night(recipe="t", run=run, outcome=found, data=data)
 
 
-def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_beside(fresh, runs, monkeypatch):
+def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_beside(fresh, runs):
     promote(spec(fresh, runs[0]), silent())
     grown, new, test = "aaaa456789abcdef", 30, drawn(TEST, 1)
     # At other places, and the first of the old ones is gone.
     later_test = joined(drawn(new, 7), some(test, 1, TEST))
-    published_as(fresh, grown, monkeypatch, train=joined(drawn(256, 0), drawn(64, 8)), test=later_test)
+    splits = {"train": joined(drawn(256, 0), drawn(64, 8)), "test": later_test}
+    publish_dataset(fresh.uri, splits=splits, fingerprint=grown)
     later = trained(fresh, 5, grown)
     result, found = promote(spec(fresh, later), silent()), decision(fresh, later)
     assert (found.compared.shared, found.compared.fresh) == (TEST - 1, new)
@@ -294,11 +288,12 @@ def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_bes
     assert verdict.examples == both
 
 
-def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fresh, runs, monkeypatch):
+def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fresh, runs):
     promote(spec(fresh, runs[0]), silent())
     moved, learned, tested = "bbbb456789abcdef", drawn(256, 0), drawn(TEST, 1)
     test = joined(some(tested, 5, TEST), some(learned, 5, 7))
-    published_as(fresh, moved, monkeypatch, train=joined(some(tested, 0, 5), some(learned, 10, 256)), test=test)
+    splits = {"train": joined(some(tested, 0, 5), some(learned, 10, 256)), "test": test}
+    publish_dataset(fresh.uri, splits=splits, fingerprint=moved)
     later = trained(fresh, 5, moved)
     result = promote(spec(fresh, later), silent())
     assert result.verdict == "refused"
