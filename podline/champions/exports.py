@@ -122,11 +122,8 @@ def _lite(store: Store, name: str, model: keras.Model) -> Callable[[Images], Ans
 def lite_file(store: Store, model: keras.Model, calibrating: Images | None = None) -> bytes:
     """Convert a model to a TensorFlow Lite file with uint8 images as input and float32 outputs; return its bytes.
 
-    Args:
-        store: a store with space for temporary files.
-        model: the model.
-        calibrating: images, uint8 (n, height, width, channels), whose activations define the ranges of 8-bit integers;
-            None for layers that compute in float32.
+    The activations of the images ``calibrating``, uint8 (n, height, width, channels), define the ranges of 8-bit
+    integers; with None, layers compute in float32.
     """
     with store.workspace("lite") as folder, _without_litert_warning():
         write_saved_model(model, folder / "made")

@@ -329,10 +329,7 @@ def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
 
     This is the last champion that was significantly better than its reference, or that was promoted with ``--anyway``;
     otherwise the first champion. So small losses within the margin cannot add up from champion to champion.
-
-    Args:
-        line: champions that were not rolled back, the current one last.
-        named: the run that the recipe gives as reference, or empty.
+    ``line`` has the champions that were not rolled back, the current one last; ``named`` is the recipe's own reference.
 
     Raises:
         SettingsError: the run in the settings was never a champion.
