@@ -28,8 +28,7 @@ from podline.commands.options import (
 )
 from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import read_promotion
-from podline.ledger.inventory.inventory import holdings
-from podline.ledger.inventory.old_runs import delete_runs, name_of, old_runs, runs_named
+from podline.ledger.inventory.inventory import delete_runs, holdings, name_of, old_runs, runs_named
 from podline.ledger.killed import write_killed
 from podline.ledger.ledger import Named, entries, entry_of, foreign, names
 from podline.recipes.measures import loaded, measure_named, metric_text
@@ -252,12 +251,12 @@ def delete(
         runs = runs_named(found, store, chosen)
     else:
         runs = old_runs(found, store.now() - 86_400 * days, keep=keep, recipe=recipe)
-    result = delete_runs(store, runs, lambda _: None, delete=yes)
-    total = f"{plural(len(result.gone), 'run')}, {size(sum(run.bytes for run in result.gone))}"
+    gone, kept = delete_runs(store, runs, delete=yes)
+    total = f"{plural(len(gone), 'run')}, {size(sum(run.bytes for run in gone))}"
     total += " deleted" if yes else " would be deleted; give --yes to delete"
-    lines = [f"{name_of(run)}  {size(run.bytes):>10}  {moment(run.touched)}" for run in result.gone]
-    document = {"deleted": yes, "runs": [name_of(run) for run in result.gone], "kept": list(result.kept)}
-    answer(document, lambda: [*lines, *result.kept, total], as_json=as_json)
+    lines = [f"{name_of(run)}  {size(run.bytes):>10}  {moment(run.touched)}" for run in gone]
+    document = {"deleted": yes, "runs": [name_of(run) for run in gone], "kept": kept}
+    answer(document, lambda: [*lines, *kept, total], as_json=as_json)
     raise_damaged(damaged)
 
 
