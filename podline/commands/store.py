@@ -26,9 +26,8 @@ from podline.commands.options import (
 from podline.ledger.inventory import inventory, verification
 from podline.ledger.inventory.inventory import Holding
 from podline.ledger.inventory.machine_files import MachineFiles, cached_sources, machine_files
-from podline.store.contract import Store
+from podline.store.contract import MARKER, Store
 from podline.store.folder import FolderStore
-from podline.store.marker import MARKER
 
 _DAY_SECONDS = 86_400
 # A file touched within this time may be in use on another machine, whose processes are unknown here. A training

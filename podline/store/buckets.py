@@ -47,8 +47,7 @@ from podline.settings.machine import load
 from podline.store import digests
 from podline.store.cache import Cache, scratch_of
 from podline.store.cloud_storage import client, cloud_explained, forget_client, worth_trying
-from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
-from podline.store.marker import MARKER
+from podline.store.contract import BUCKET_SCHEME, MARKER, Listed, Store, explained
 from podline.store.prefetch import in_order
 
 # Attempts to replace an object; another writer may change it between a lookup and the upload.

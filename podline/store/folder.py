@@ -20,8 +20,7 @@ from podline.base.stopwatch import measured
 from podline.settings.machine import load
 from podline.store import digests, locks
 from podline.store.cache import scratch_of
-from podline.store.contract import SCRATCH, Listed, Store, entered, explained
-from podline.store.marker import MARKER
+from podline.store.contract import MARKER, SCRATCH, Listed, Store, entered, explained
 from podline.store.retries import retried
 
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})

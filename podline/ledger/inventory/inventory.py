@@ -20,9 +20,8 @@ from podline.documents import champions, versions
 from podline.documents.manifest import MANIFEST, SHARD_RECORDS, dataset_folder
 from podline.settings.machine import load
 from podline.stages.specs import SPEC
-from podline.store.contract import Listed, Store
+from podline.store.contract import Listed, Store, holding_of
 from podline.store.folder import FolderStore
-from podline.store.marker import holding_of
 from podline.store.one_writer import LEASE
 from podline.store.prefetch import in_order
 

@@ -27,8 +27,7 @@ from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_
 from podline.documents.origins import ORIGIN
 from podline.documents.versions import VERSIONS
 from podline.ledger import ledger
-from podline.store.contract import INDEX, Listed, Store
-from podline.store.marker import holding_of
+from podline.store.contract import INDEX, Listed, Store, holding_of
 from podline.store.one_writer import LEASE
 from podline.store.prefetch import in_order
 

@@ -20,9 +20,8 @@ from podline.ledger.inventory.invalidation import forget
 from podline.ledger.inventory.inventory import holdings
 from podline.stages.specs import TrainSpec
 from podline.store import locks
-from podline.store.contract import Store
+from podline.store.contract import MARKER, Store
 from podline.store.folder import mirror_of
-from podline.store.marker import MARKER
 from podline.store.one_writer import Writer
 from podline.store.opening import open_store
 
