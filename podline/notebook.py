@@ -58,13 +58,13 @@ quiet_tensorflow()
 def benchmark_input(
     recipe: str | Recipe, root: str, *, fingerprint: str | None = None, seconds: float = 0.5
 ) -> InputSpeed:
-    """Measure the speed of a recipe's input, stage by stage, beside the model's; see ``podline tune input``.
+    """Measure the speed of each step of a recipe's input, and of the training step; see ``podline tune input``.
 
     Args:
         recipe: a recipe or its name.
         root: the store.
         fingerprint: the start of the data set's fingerprint; by default the newest data set.
-        seconds: seconds for which each stage is measured.
+        seconds: how long each step is measured, in seconds.
 
     Returns:
         The figures; a notebook shows them as a table, and ``table()`` returns a pandas table.
@@ -87,10 +87,10 @@ class TrainingBatch:
         step: number of the batch, from 0.
         steps: number of batches in the training.
         epoch: number of the epoch, from 0.
-        ids: positions of its examples in the training split, int64 (n,).
-        stored: their stored fields by name: ``image`` uint8 (n, height, width, channels), labels int64 (n,), and the
-            other fields that the recipe reads.
-        augmented: their fields as the model receives them in this step.
+        ids: positions of the batch's examples in the training split, int64 (n,).
+        stored: the examples' stored fields by name: ``image`` uint8 (n, height, width, channels), labels int64 (n,),
+            and the other fields that the recipe reads.
+        augmented: the examples' fields by name, as the model receives them in this step.
     """
 
     step: int
@@ -123,7 +123,7 @@ def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | 
     plan = plan_batches(recipe, manifest, reader)
     if not 0 <= step < plan.total_steps:
         raise SettingsError(
-            f"step={step} vs {plan.total_steps} steps of {recipe.name}, from 0 to {plan.total_steps - 1}"
+            f"got step={step}, expected 0 to {plan.total_steps - 1}, the steps of a training of {recipe.name}"
         )
     # Imported here, since it imports TensorFlow.
     batches = importlib.import_module("podline.input.pipeline").TrainingInput(
@@ -164,7 +164,7 @@ def open_dataset(name: str | Recipe, root: str, *, split: str = TRAINING, finger
 
 
 def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResult:
-    """Convert raw archives to a recipe's data set; see ``podline convert``. An existing complete one is reused.
+    """Convert raw archives to a recipe's data set; see ``podline convert``. A complete data set is reused.
 
     Args:
         recipe: a recipe or its name. A recipe for your own images is named after their folder, like ``images.flowers``:
@@ -194,7 +194,7 @@ def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResul
 
 
 def fit(recipe: str | Recipe, root: str, *, fingerprint: str | None = None) -> TrainResult:
-    """Train a recipe; see ``podline train``. An interrupted run resumes, a finished one is reused.
+    """Train a recipe; see ``podline train``. An interrupted run resumes, a finished run is reused.
 
     Interrupting the kernel acts like SIGTERM: the training saves a checkpoint first.
 
@@ -281,7 +281,7 @@ def show(
     pictures: int = 8,
     draws: int = 4,
 ) -> Figure:
-    """Draw a sheet of the model's input, and of a run's answers for test examples; see ``podline data preview``.
+    """Draw training examples and their augmentation, and a run's predictions; see ``podline data preview``.
 
     Args:
         recipe: a recipe or its name; None for the recipe of the run.
@@ -302,7 +302,7 @@ def show(
     training, reporter = training_of(open_store(root), run) if run else None, silent(SHOW.name)
     if recipe is None:
         if training is None:
-            raise SettingsError("which recipe? give its name, or a run")
+            raise SettingsError("got neither a recipe nor a run; give one of the two")
         recipe = training.recipe
     recipe = _recipe(recipe)
     chosen = training.fingerprint if training else _fingerprint(recipe, root, fingerprint, reporter)
@@ -329,7 +329,7 @@ def predict(
         run: the run.
         root: the store.
         pictures: image files, or arrays: uint8 (height, width, 3), red, green, blue, or (height, width), grey.
-        threshold: least score of people; by default the one that the run's evaluation chose.
+        threshold: the lowest score of a predicted person; by default the threshold that the run's evaluation chose.
 
     Returns:
         One object per picture; a notebook shows it, with skeletons for a pose network. ``prediction`` has the people as

@@ -62,7 +62,6 @@ def _running() -> Any:
 
 
 def _show(measured: Callable[[Listener], list[Any]], as_json: bool) -> None:
-    """Measure and print the rows, each a ``benchmarks.row.BenchmarkRow``."""
     with display.shown() as listener, report_work(_STAGE, listener):
         rows = measured(listener)
     answer([row.model_dump(mode="json") for row in rows], lambda: _table(rows), as_json=as_json)

@@ -155,8 +155,6 @@ def _type(field: FieldInfo) -> dict[str, Any]:
 
 
 def _checked(check: Callable[[str], str]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Make an option's callback from a function that returns the value or raises ValueError."""
-
     def checked(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
         try:
             return None if name is None else check(name)

@@ -133,8 +133,8 @@ def compare_runs(
       podline runs compare cifar10-0123456789ab cifar10-ba9876543210 --charts
       podline runs compare cifar10-0123456789ab --why --out lost.png
 
-    RUN is as for `podline runs show`; all runs are compared with the first run. Each difference has an interval, which
-    includes the chance of test examples and of seeds, and a verdict; see docs/explanation/comparison.md.
+    RUN is as for `podline runs show`; all runs are compared with the first run. Each difference has an interval and a
+    verdict, which include the noise of the test examples and of the seeds; see docs/explanation/comparison.md.
 
     --charts writes a page with the curves of all runs in one chart. --why lists examples that only the first run
     predicts wrongly, worse classes or joints, and differences in settings, data and curves. The list of examples needs
@@ -261,7 +261,6 @@ def delete(
 
 
 def _export(file: Path, found: list[Entry], *, as_json: bool) -> None:
-    """Write the entries as a table, .csv or .parquet."""
     frame = frame_of(reversed(found))
     with appearing(file) as temporary:
         (frame.to_csv if file.suffix.lower() == ".csv" else frame.to_parquet)(temporary, index=False)

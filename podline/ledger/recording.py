@@ -343,7 +343,6 @@ class Notes:
         ]
 
     def _attempted(self, work: float, *, kept: bool, spans: Mapping[str, float] = {}) -> None:
-        """Record the end of the current attempt, if there is one."""
         if self._stage is not None:
             stage, began, before = self._stage
             around = _around(before)

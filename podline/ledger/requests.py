@@ -66,7 +66,7 @@ class Request(NamedTuple):
 
     @property
     def dataset_itself(self) -> str | None:
-        """Return the name if it is that of a data set and of no recipe, even if the data set's package is missing."""
+        """Return the name if a data set has it and no recipe; else None. The data set's package may be missing."""
         name = self.name
         if name is None or registry.has(name):
             return None
@@ -166,7 +166,6 @@ def evaluate_spec(request: Request, split: str, assignments: tuple[str, ...] = (
 
 
 def _newest_run(store: Store, recipe: str) -> str:
-    """Return the run of a recipe whose training ended last."""
     record = re.compile(rf"runs/({re.escape(recipe)}-[0-9a-f]{{12}})/stages/train\.json")
     found = [(each.published, match[1]) for each in store.listing("runs") if (match := record.fullmatch(each.name))]
     if not found:

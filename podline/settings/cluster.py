@@ -89,6 +89,6 @@ def lost(kind: str, message: str) -> WorkerLostError | None:
         return None
     start = told.start() if told else 0
     return WorkerLostError(
-        "another worker has ended or is unreachable, or this one's address is in use; start all of them again, and "
-        f"they resume from the last checkpoint ({kind}: {line[start : start + _LENGTH]})"
+        "another worker has ended or is unreachable, or the address of this worker is in use; start all workers again, "
+        f"and they resume from the last checkpoint ({kind}: {line[start : start + _LENGTH]})"
     )

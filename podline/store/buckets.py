@@ -229,7 +229,6 @@ class BucketStore(Store):
 
     @measured("store")
     def _publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
-        """Upload the file; see :meth:`Store.publish_file`."""
         del flush  # acknowledged data are safe
         with explained("read", source):
             content = _content(name, source)
@@ -249,7 +248,6 @@ class BucketStore(Store):
 
     @measured("store")
     def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
-        """Upload the file in place of a given generation; see :meth:`Store.swap`."""
         del flush
         if source is None:
             self._delete(name, version)
@@ -278,7 +276,6 @@ class BucketStore(Store):
 
     @measured("store")
     def _delete(self, name: str, version: str) -> None:
-        """See :meth:`Store.delete`."""
         # A repeated request cannot hit a newer object.
         there = version or getattr(self.find(name), "version", "")
         with self._explained("delete", self.where(name)), contextlib.suppress(api.NotFound, api.PreconditionFailed):

@@ -139,7 +139,6 @@ class FolderStore(Store):
 
     @measured("store")
     def _publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
-        """Move the file to its name; see :meth:`Store.publish_file`."""
         target = self.local(name)
         if not replace and _has_same(target, source):
             return
@@ -205,7 +204,6 @@ class FolderStore(Store):
 
     @measured("store")
     def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
-        """Compare the version and move the file under a lock; see :meth:`Store.swap`."""
         target = self.local(name)
         if source and flush:
             _sync(source)

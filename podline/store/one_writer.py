@@ -142,7 +142,8 @@ class Writer:
         """Wait until the lease is free or expired, and take it.
 
         Args:
-            mark: a file with the owner of the last lease on this machine, which has ended: this process has its lock.
+            mark: a file that names the owner of the last lease taken on this machine. This owner has ended, because
+                this process holds the lock beside the file.
             waits: called with the holder's description while another process holds the lease.
         """
         self._mark, gone, seen, since = mark, _marked(mark), "", 0.0
@@ -282,8 +283,8 @@ class Writer:
         if self.lost:
             raise OtherWriterError(
                 f"{self._store.where(self._folder)} has another writer, because this process was suspended, or cut off "
-                f"from the store, for more than {self.seconds:g} s; it writes no more. Run the same command again: it "
-                "waits for the other writer and uses its result"
+                f"from the store, for more than {self.seconds:g} s; this process writes no "
+                "more. Run the same command again: the command waits for the other writer and uses its result"
             )
 
     def _put(self, version: str) -> str:

@@ -176,7 +176,6 @@ def forget(
 
 
 def _manifests(store: Store, dataset: str) -> dict[str, Manifest]:
-    """Return fingerprint → manifest of a data set's versions."""
     return {each.fingerprint: manifest_of(store, each) for each in datasets(store, dataset)}
 
 
@@ -209,7 +208,6 @@ def _holding(store: Store, manifests: dict[str, Manifest], image: ImageToForget)
 
 
 def _named(store: Store, manifest: Manifest, name: str) -> Iterator[str]:
-    """Yield the identities of a version's images that have this name."""
     for split, record in RecordNames(store, manifest).having(name):
         yield from identities(store, manifest, split, [record])
 

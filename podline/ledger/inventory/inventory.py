@@ -64,7 +64,7 @@ class Holding:
 
     @property
     def in_use(self) -> bool | None:
-        """Return whether a living process uses the holding, see :mod:`podline.store.uses`; None if unknown.
+        """Return whether a running process uses the folder, see :mod:`podline.store.uses`; None if unknown.
 
         It is unknown in a folder of another user, whose leases cannot be read.
         """
@@ -73,12 +73,9 @@ class Holding:
         return None
 
     def remove(self) -> bool:
-        """Delete the holding unless a living process uses it.
+        """Delete the folder unless a running process uses it; return whether it was deleted.
 
-        Manifest and completion records are deleted first, so that a partly deleted holding never looks complete.
-
-        Returns:
-            Whether the holding was deleted.
+        Manifest and completion records are deleted first, so that a partly deleted folder never looks complete.
 
         Raises:
             StoreError: a file cannot be deleted.
@@ -89,7 +86,7 @@ class Holding:
         return bool(free)
 
     def delete(self) -> None:
-        """Delete the holding without checking whether it is in use; see :meth:`remove`."""
+        """Delete the folder without checking whether a process uses it; see :meth:`remove`."""
 
         def delete(found: Listed) -> None:
             self.store.delete(found.name, found.version)
@@ -106,8 +103,8 @@ def holdings(store: Store, damaged: Callable[[ArtifactError], None] | None = Non
 
     Args:
         store: the store.
-        damaged: called with the error of each damaged document; all holdings that the document could refer to then
-            count as in use.
+        damaged: called with the error of each damaged document; all data sets and runs that the document could refer
+            to then count as used.
 
     Raises:
         StoreError: the store cannot be read.
@@ -175,12 +172,13 @@ def _possible_users(
 
 
 class _User(NamedTuple):
-    """A user of holdings: a run, a recipe or a data set, whose documents refer to the holdings.
+    """A run, a recipe or a data set, whose documents refer to folders of data sets and runs.
 
     Attributes:
-        read: reads the documents in ``folder``; returns holding → name of the user.
-        folder: the folder with the user's documents.
-        could: prefix of all holdings that the user could refer to.
+        read: reads the documents in ``folder``; returns folder of a data set or run → name of the run, recipe or
+            version that needs it.
+        folder: the folder with the documents.
+        could: prefix of all folders that the documents could refer to.
     """
 
     read: Callable[[str], Mapping[str, str]]
@@ -189,7 +187,7 @@ class _User(NamedTuple):
 
 
 def _last(folder: str) -> str:
-    """Return the name of the file that is published last in a holding, so that it marks a complete one."""
+    """Return the name of the file that is published last, so that a data set or run with this file is complete."""
     return f"{folder}/{MANIFEST if folder.startswith('datasets/') else 'stages/train.json'}"
 
 
@@ -232,9 +230,9 @@ def _fields(store: Store, name: str) -> dict[str, Any]:
 def pruned(
     store: Store, before: float, damaged: Callable[[ArtifactError], None] | None = None, *, delete: bool
 ) -> tuple[list[Holding], list[Holding]]:
-    """Delete the holdings that nothing needs; see :func:`needless`.
+    """Delete the data sets and unfinished runs that nothing needs; see :func:`needless`.
 
-    The list is computed again under locks, while no process can begin to use a holding of the first list.
+    The list is computed again under locks, while no process can begin to use a folder of the first list.
 
     Args:
         store: the store.
@@ -243,7 +241,7 @@ def pruned(
         delete: whether to delete them; False only lists them.
 
     Returns:
-        The holdings that were (or would be) deleted, and those that stay because a living process uses them.
+        What was (or would be) deleted, and what stays because a running process uses it.
     """
     names = {holding.name for holding in needless(holdings(store, damaged), before)}
     with store.alone(*names) as free:
@@ -259,9 +257,9 @@ def needless(found: Iterable[Holding], before: float, in_use: Collection[str] = 
 
     Args:
         found: the holdings of the store.
-        before: a Unix time by the store's own clock (:meth:`podline.store.contract.Store.now`); holdings with a newer
+        before: a Unix time by the store's own clock (:meth:`podline.store.contract.Store.now`); folders with a newer
             object are kept, since they may be in progress.
-        in_use: names of further holdings to keep.
+        in_use: names of further folders to keep.
     """
     every = list(found)
     unused = {
