@@ -27,7 +27,8 @@ from podline.base.progress import Listener, Reporter, terminal
 from podline.base.stopwatch import measured
 from podline.settings import environment
 from podline.settings import machine as settings
-from podline.stages.specs import Result, Spec, TrainSpec
+from podline.stages.base import Result, Spec
+from podline.stages.specs import TrainSpec
 from podline.stages.supervision.job import run_as_job
 from podline.stages.supervision.running import perform
 from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PACE, PROMOTE, REPORT, TRAIN, VALIDATE, Stage

@@ -15,9 +15,10 @@ from podline.ledger.recording import recorded
 from podline.recipes import datasets, registry
 from podline.recipes.settings import Recipe
 from podline.settings.machine import Settings, cluster
+from podline.stages.base import JUDGED, Result, Spec
 from podline.stages.from_recipe import evaluation_spec
 from podline.stages.options import Choices
-from podline.stages.specs import JUDGED, EvaluateSpec, Result, Spec, TrainResult, TrainSpec
+from podline.stages.specs import EvaluateSpec, TrainResult, TrainSpec
 from podline.stages.supervision.running import perform
 from podline.stages.table import EVALUATE, TRAIN, Stage, stage_of
 from podline.store.contract import Store

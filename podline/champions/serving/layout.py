@@ -40,11 +40,8 @@ def require_unchanged(store: Store, entry: Crowned) -> None:
         ArtifactError: the weights are not the champion's.
     """
     found = train_result(store, entry.run).weights_sha256
-    if found != entry.weights_sha256:
-        raise ArtifactError(
-            f"{store.where(f'runs/{entry.run}')} has weights {found[:12]}…, expected {entry.weights_sha256[:12]}… of "
-            f"champion number {entry.number}; `podline models rollback`, or promote a run again"
-        )
+    if problem := entry.other_weights(store.where(f"runs/{entry.run}"), found):
+        raise ArtifactError(f"{problem}; `podline models rollback`, or promote a run again")
 
 
 def saved_model(store: Store, entry: Crowned) -> dict[str, Artifact]:
@@ -55,15 +52,13 @@ def saved_model(store: Store, entry: Crowned) -> dict[str, Artifact]:
         ArtifactError: the files are not the champion's.
     """
     run = f"runs/{entry.run}"
+    where = store.where(f"{run}/{SAVED_MODEL}")
     remedy = f"`podline models promote {entry.run}` writes it again"
     decided = read_promotion(store, run)
     if decided is None or not any(made.name == f"{run}/{SAVED_MODEL}" and made.same for made in decided.exports):
-        raise StoreError(f"{store.where(f'{run}/{SAVED_MODEL}')} is incomplete: its promotion did not end; {remedy}")
-    if decided.weights_sha256 != entry.weights_sha256:
-        raise ArtifactError(
-            f"{store.where(f'{run}/{SAVED_MODEL}')} has weights {decided.weights_sha256[:12]}…, expected "
-            f"{entry.weights_sha256[:12]}… of champion number {entry.number}; {remedy}"
-        )
+        raise StoreError(f"{where} is incomplete: its promotion did not end; {remedy}")
+    if problem := entry.other_weights(where, decided.weights_sha256):
+        raise ArtifactError(f"{problem}; {remedy}")
     within, found = f"{run}/{SAVED_MODEL}/", read_completion(store, run, PROMOTE.name).artifacts
     return {made.name.removeprefix(within): made for made in found if made.name.startswith(within)}
 
