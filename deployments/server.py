@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from podline.deployments.sqlite_writes import lock_at_begin
 from prefect.server.api.server import create_app
 from prefect.settings import PREFECT_HOME, PREFECT_SERVER_API_AUTH_STRING, PREFECT_SERVER_API_KEEPALIVE_TIMEOUT
 from sqlalchemy import Engine, event
@@ -27,7 +26,6 @@ from sqlalchemy import Engine, event
 from podline.base.errors import SettingsError
 from podline.base.secret import checked
 from podline.settings.environment import SERVER_SECRET
-from podline.settings.machine import SERVER_SECRET
 from podline.stages.supervision import processes
 from podline.store.locks import locked
 

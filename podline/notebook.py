@@ -28,7 +28,7 @@ from podline.commands import display
 from podline.contract.kind import kind_of
 from podline.data.reader import open_split
 from podline.data.versions.examples import Examples
-from podline.data.versions.few_images import convertible
+from podline.data.versions.few_images import conversion_spec
 from podline.documents.manifest import TRAIN as TRAINING
 from podline.documents.manifest import dataset_folder
 from podline.ledger.inventory.catalogue import choose_dataset, dataset_for, manifest_of, training_of
@@ -37,8 +37,8 @@ from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.settings.machine import load
 from podline.stages.base import JUDGED
-from podline.stages.from_recipe import converter_settings, fitted, training_spec
-from podline.stages.specs import ConvertResult, ConvertSpec, EvaluateResult, TrainResult
+from podline.stages.from_recipe import fitted, training_spec
+from podline.stages.specs import ConvertResult, EvaluateResult, TrainResult
 from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
 from podline.stages.table import CONVERT, INPUT_SPEED, LR_FIND, PREDICT, SHOW, TRAIN
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
@@ -178,19 +178,9 @@ def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResul
         SettingsError: the recipe does not exist.
     """
     with _asked(root) as request:
-
-        def spec_of(recipe: Recipe) -> ConvertSpec:
-            return ConvertSpec(
-                root=request.store.uri,
-                dataset=recipe.dataset,
-                source=str(source),
-                settings=converter_settings(recipe.dataset, recipe, {}),
-                engine=request.settings.engine,
-                workers=request.settings.workers,
-            )
-
-        named = registry.for_data(_recipe(recipe), None, str(source))
-        spec = convertible(request.store, named, spec_of, request.reporter(CONVERT).log)
+        named, tell = registry.for_data(_recipe(recipe), None, str(source)), request.reporter(CONVERT).log
+        where = {"engine": request.settings.engine, "workers": request.settings.workers}
+        spec = conversion_spec(request.store, named, {}, tell, source=str(source), **where)
         return performed(spec, request.listener, request.settings)
 
 

@@ -21,12 +21,10 @@ from podline.commands.options import (
     answer,
     complete_either,
     in_store,
-    json_option,
     load_settings,
     run_argument,
     say,
     say_json,
-    store_options,
     table_option,
 )
 from podline.commands.stage_command import stage_command
@@ -37,7 +35,6 @@ from podline.ledger.requests import Request
 from podline.stages.supervision.running import perform
 from podline.stages.tools import ExportFormat, ExportSpec, PredictSpec
 from podline.store.contract import BUCKET_SCHEME, Store
-from podline.store.opening import open_store
 
 _model_argument = click.argument("name", metavar="RUN|RECIPE", shell_complete=complete_either)
 _SAVED_MODEL: Literal["saved-model"] = "saved-model"
@@ -201,9 +198,8 @@ def serve(store: Store, name: str, host: str, port: int, as_json: bool) -> None:
     type=Whole(1),
     help="The number of test examples on which the exported model is evaluated.  [default: all]",
 )
-@store_options
-@json_option
-def export(name: str, folder: Path, form: ExportFormat, examples: int | None, as_json: bool, **options: Any) -> None:
+@in_store
+def export(store: Store, name: str, folder: Path, form: ExportFormat, examples: int | None, as_json: bool) -> None:
     """Export a champion, or any finished run, for TensorFlow Serving, KServe and others.
 
       podline models export sample models --root podline-root
@@ -214,8 +210,6 @@ def export(name: str, folder: Path, form: ExportFormat, examples: int | None, as
     FOLDER/RECIPE/NUMBER.onnx, with uint8 images as input. These files, and a run's SavedModel, are evaluated on test
     examples and compared with the original model; a .json file has the result. See docs/how-to/serve.md.
     """
-    settings = load_settings(options)
-    store = open_store(settings.root)
     entry = _champion_or_none(store, name)
     if entry and form == _SAVED_MODEL:
         place = lay_out(store, name, folder)
@@ -235,7 +229,7 @@ def export(name: str, folder: Path, form: ExportFormat, examples: int | None, as
         examples=examples or 0,
     )
     with display.shown() as listener:
-        result = perform(spec, listener, settings)
+        result = perform(spec, listener, load_settings({"root": store.uri}))
     answer(result, result.lines, as_json=as_json)
 
 

@@ -23,11 +23,10 @@ from podline.commands.options import (
     strategy_option,
 )
 from podline.commands.stage_command import show_spec_option, stage_command
-from podline.data.versions.few_images import convertible
+from podline.data.versions.few_images import conversion_spec
 from podline.ledger.inventory.catalogue import choose_dataset, dataset_for
 from podline.ledger.requests import Request, evaluate_spec
 from podline.recipes import registry
-from podline.recipes.settings import Recipe
 from podline.stages.base import JUDGED, Spec
 from podline.stages.from_recipe import converter_settings, report_spec, training_spec, validation_spec, within
 from podline.stages.options import Choices, ConvertOptions
@@ -76,25 +75,21 @@ def convert(
     recipe = None
     if options.name or changes or not request.dataset_itself:
         recipe = registry.override(registry.for_data(request.recipe, options.name, source), changes)
-    dataset = recipe.dataset if recipe else request.dataset_name
     own = {name: value for name in ("side", "max_people", "keep_jpeg") if (value := getattr(options, name))}
-
-    def spec_of(recipe: Recipe | None) -> ConvertSpec:
-        return ConvertSpec(
-            root=request.store.uri,
-            dataset=dataset,
-            source=source,
-            settings=converter_settings(dataset, recipe, own),
-            allow_left_out=options.allow_left_out,
-            engine=request.settings.engine,
-            workers=request.settings.workers,
-            beam_options=beam_options,
-        )
-
-    tell = request.reporter(CONVERT).log
-    if recipe and recipe.few and options.side:
+    values: dict[str, Any] = {
+        "source": source,
+        "allow_left_out": options.allow_left_out,
+        "engine": request.settings.engine,
+        "workers": request.settings.workers,
+        "beam_options": beam_options,
+    }
+    if recipe is None:
+        dataset = request.dataset_name
+        settings = converter_settings(dataset, None, own)
+        return ConvertSpec(root=request.store.uri, dataset=dataset, settings=settings, **values)
+    if recipe.few and options.side:
         recipe = registry.override(recipe, {"conversion.side": options.side})
-    return convertible(request.store, recipe, spec_of, tell) if recipe else spec_of(None)
+    return conversion_spec(request.store, recipe, own, request.reporter(CONVERT).log, **values)
 
 
 @_of_chain(VALIDATE, fingerprint_option, deep_option)
