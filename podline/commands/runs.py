@@ -182,7 +182,8 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
     if out is not None and found.pictures:
         with appearing(out) as temporary:
             found.picture_sheet().savefig(temporary, format="png")
-    unwritten = [f"no example was lost: {out} is not written"] if out is not None and not found.pictures else []
+    nothing = f"no example is wrong in the first run only; {out} is not written"
+    unwritten = [nothing] if out is not None and not found.pictures else []
     answer(found.why, lambda: [*found.why.lines(), *unwritten], as_json=as_json)
 
 

@@ -275,7 +275,7 @@ class Notes:
             # The training must not fail because old data were deleted.
             return change.model_copy(update={"unknown": splits})
         told = [f"{split}: {in_words(moved)}" for split, moved in splits.items()]
-        self._reporter.log(f"data since {before.name}: {', '.join(told) or 'the same records'}")
+        self._reporter.log(f"data compared with {before.name}: {', '.join(told) or 'the same records'}")
         return change.model_copy(update={"splits": splits})
 
     def _run_before(self) -> Entry | None:
@@ -284,7 +284,7 @@ class Notes:
             try:
                 entry = ledger.read(self.store, named.name)
             except PodlineError as error:
-                self._reporter.warn(f"left out of the comparison of data: {one_line(error)}")
+                self._reporter.warn(f"the comparison of data ignores a ledger entry: {one_line(error)}")
                 continue
             if entry.data is not None:
                 return entry

@@ -222,7 +222,7 @@ def _lost(load: Load, before: Sequence[Load]) -> list[str]:
             earlier = f", {usual(what):.1f} before" if before else ""
             found.append(f"{taken} {cores:.1f} of {plural(load.cores, 'core')}{earlier}")
     if load.throttled - usual("throttled") >= _LOST:
-        found.append(f"the quota of its control group stops it in {100 * load.throttled:.0f} % of the periods")
+        found.append(f"the CPU quota stops the process in {100 * load.throttled:.0f} % of the quota's periods")
     return found
 
 

@@ -322,7 +322,7 @@ class BucketStore(Store):
         if there is not None and version:
             return ArtifactError(
                 f"{self.where(name)} has generation {there.version} now, but had {version} when it was first read; "
-                "nothing was mixed, run the command again"
+                "run the command again"
             )
         return StoreError(f"cannot read {self.where(name)}: it does not exist")
 

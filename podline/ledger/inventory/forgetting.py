@@ -129,7 +129,7 @@ def forget(
 
     Raises:
         SettingsError: a split would become empty.
-        StoreUnavailableError: a living process uses a file that must be deleted.
+        StoreUnavailableError: a running process uses a file that must be deleted.
         StoreError: the store cannot be read or written.
     """
     if not dry_run:
@@ -156,7 +156,7 @@ def forget(
     runs = [run for run, spec in _trainings(store, dataset) if spec.fingerprint not in there]
     if busy:
         raise StoreUnavailableError(
-            f"{store.uri}: a living process uses {', '.join(busy)}; wait until it ends, and repeat the command"
+            f"{store.uri}: a running process uses {', '.join(busy)}; wait until it ends, and repeat the command"
         )
     return Forgetting(
         dataset=dataset,

@@ -351,7 +351,7 @@ def delete_runs(store: Store, runs: Sequence[Holding], *, delete: bool) -> tuple
             gone = {name: run for name, run in gone.items() if name not in needed}
         for run in gone.values() if delete else ():
             run.delete()
-    busy = [f"{name_of(run)} stays: a living process uses it" for name, run in now.items() if name not in free]
+    busy = [f"{name_of(run)} stays: a running process uses it" for name, run in now.items() if name not in free]
     used = [
         f"{name_of(run)} stays: used by {', '.join(_users(run, gone))}"
         for name, run in now.items()
