@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import glob
 import socket
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import click
 
@@ -23,8 +22,6 @@ from podline.commands.options import (
     in_store,
     load_settings,
     run_argument,
-    say,
-    say_json,
     table_option,
 )
 from podline.commands.stage_command import stage_command
@@ -37,6 +34,7 @@ from podline.stages.tools import ExportFormat, ExportSpec, PredictSpec
 from podline.store.contract import BUCKET_SCHEME, Store
 
 _model_argument = click.argument("name", metavar="RUN|RECIPE", shell_complete=complete_either)
+_SERVES = "serving number {version}, {run}, at {url}"
 _SAVED_MODEL: Literal["saved-model"] = "saved-model"
 _ENDINGS: dict[ExportFormat, str] = {
     _SAVED_MODEL: "",
@@ -177,7 +175,7 @@ def serve(store: Store, name: str, host: str, port: int, as_json: bool) -> None:
             store,
             name,
             listening,
-            lambda started: say_json(started) if as_json else say([_serves(started)]),
+            lambda started: answer(started, lambda: [_SERVES.format(**started)], as_json=as_json),
             lambda line: click.echo(plain(line), err=True),
         )
 
@@ -241,7 +239,3 @@ def _listening(host: str, port: int) -> socket.socket:
         raise SettingsError(
             f"cannot listen on {host}, port {port}: {error.strerror}; give another --host or --port"
         ) from error
-
-
-def _serves(started: Mapping[str, Any]) -> str:
-    return f"serving number {started['version']}, {started['run']}, at {started['url']}"

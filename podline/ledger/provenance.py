@@ -42,7 +42,9 @@ def code(top: Path = _HERE.parent) -> CodeVersion:
         commit = _installed_commit()
         return CodeVersion(version=version, commit=commit, sources="" if commit else _sources(top), modules=modules())
     commit, changed = status
-    changes = {path: _beginning(top / path) for path in changed[:MOST_CHANGES]}
+    changes = {
+        path: digests.of_file(top / path)[:_DIGITS] if (top / path).is_file() else "" for path in changed[:MOST_CHANGES]
+    }
     more = len(changed[MOST_CHANGES:])
     return CodeVersion(version=version, commit=commit, changes=changes, more_changes=more, modules=modules())
 
@@ -111,10 +113,6 @@ def _git(top: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
-
-
-def _beginning(path: Path) -> str:
-    return digests.of_file(path)[:_DIGITS] if path.is_file() else ""
 
 
 def _installed_commit() -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from podline.base import stopwatch
+from podline.base.entry_points import require_extra
 from podline.base.errors import PodlineError, PreemptedError, PrunedError, one_line
 from podline.base.progress import Reporter
 from podline.base.stopwatch import measured
@@ -42,7 +43,7 @@ from podline.documents.origins import ORIGIN, keep_origin, read_origin
 from podline.ledger import ledger, provenance
 from podline.ledger.killed import Unfinished, noted, training_lines, write_killed
 from podline.ledger.time_spent import Attempt, time_spent
-from podline.ledger.tracking import require_tracker, track
+from podline.ledger.tracking import track
 from podline.recipes import registry
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import Recipe
@@ -150,7 +151,8 @@ class Notes:
             SettingsError: the library for the setting ``tracking`` is not installed.
         """
         self._tracking = machine.tracking
-        require_tracker(machine.tracking)
+        if machine.tracking:
+            require_extra("mlflow", f"tracking={machine.tracking}")
         self._update(
             settings={"recipe": plain(recipe), "machine": _machine(machine)},
             overridden=overridden(recipe),

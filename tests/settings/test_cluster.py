@@ -10,7 +10,6 @@ import pytest
 from podline.base.errors import SettingsError, WorkerLostError
 from podline.recipes import registry
 from podline.settings import cluster as clusters
-from podline.settings import machine as settings
 from podline.settings.cluster import Cluster, lost, parse
 from podline.stages.specs import EvaluateSpec, TrainSpec, ValidateSpec
 from podline.stages.supervision.child import worker_suffix
@@ -49,14 +48,6 @@ def test_what_cannot_be_is_refused_in_one_line(text, words):
     with pytest.raises(SettingsError, match=words) as caught:
         parse(text)
     assert "\n" not in str(caught.value)
-
-
-def test_the_environment_says_which_worker_this_is(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", config(TWO, index=1))
-    assert settings.cluster().place == 1
-    monkeypatch.delenv("TF_CONFIG")
-    with pytest.raises(SettingsError, match="no launcher has set its variables"):
-        settings.cluster()
 
 
 @pytest.mark.parametrize(
