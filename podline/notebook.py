@@ -254,7 +254,7 @@ def find_learning_rate(
 
     Raises:
         StoreError: the data set, the run, or a checkpoint of the run does not exist.
-        SettingsError: the recipe does not exist, does not fit, or its optimizer ignores the rate.
+        SettingsError: the recipe does not exist or does not fit the data set, or its optimizer has no learning rate.
         DivergenceError: the loss exploded at once, or never fell.
     """
     use_tensorflow()

@@ -11,15 +11,13 @@ import click
 from podline.base.errors import SettingsError, StoreError
 from podline.commands.options import (
     assignments_option,
-    conversion_options,
+    command_line,
     deep_option,
     fingerprint_option,
     launch_options,
-    recipe_options,
     recipe_or_run_argument,
     run_argument,
     run_or_recipe_argument,
-    source_option,
     strategy_option,
 )
 from podline.commands.stage_command import show_spec_option, stage_command
@@ -29,7 +27,7 @@ from podline.ledger.requests import Request, evaluate_spec
 from podline.recipes import registry
 from podline.stages.base import JUDGED, Spec
 from podline.stages.from_recipe import converter_settings, report_spec, training_spec, validation_spec, within
-from podline.stages.options import Choices, ConvertOptions
+from podline.stages.options import Choices, ConvertOptions, MachineGroup, RunOptions
 from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec
 from podline.stages.supervision.running import perform
 from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, Stage, installed, loaded
@@ -52,7 +50,13 @@ def _of_chain(
     return stage_command(stage.name, argument, *options, stage=stage)
 
 
-@_of_chain(CONVERT, source_option, conversion_options, assignments_option)
+@_of_chain(
+    CONVERT,
+    command_line(RunOptions, "source"),
+    command_line(ConvertOptions),
+    command_line(MachineGroup, "engine", "workers", "beam_options"),
+    assignments_option,
+)
 def convert(
     request: Request, source: str | None, assignments: tuple[str, ...], beam_options: tuple[str, ...], **given: Any
 ) -> ConvertSpec:
@@ -110,7 +114,7 @@ def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateS
 
 @_of_chain(
     TRAIN,
-    recipe_options,
+    command_line(Choices),
     strategy_option,
     fingerprint_option,
     click.option(

@@ -55,21 +55,14 @@ def modules() -> str:
     return _sources(_HERE.parent, *(f"{PACKAGE}/{folder}" for folder in _TRAINS))
 
 
-def environment(strategy: str = "", devices: str = "") -> Environment:
-    """Return the environment of this process.
-
-    Args:
-        strategy: the requested strategy.
-        devices: the devices of the training.
-    """
+def environment() -> Environment:
+    """Return the environment of this process, without strategy and devices."""
     return Environment(
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         platform=platform.platform(),
         machine=platform.node(),
         cores=usable_cores(),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        strategy=strategy,
-        devices=devices,
         packages=_packages(),
     )
 
