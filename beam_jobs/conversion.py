@@ -14,7 +14,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -124,18 +124,28 @@ def _write_shards(
         return ShardPlans(prefix, ()), 0
     frame = stored_layout(source.features).frame_length + source.bytes_of_a_file
     plans = plan_shards(prefix, source.sizes, frame, shard_bytes=spec.shard_bytes, min_shards=spec.min_shards)
-    shards, started = _Shards(job.store, folder), time.monotonic()
     tables, count = tables_of(job.context, folder), len(plans)
-    of_a_shard = sum(source.sizes.values()) / count
+    of_a_shard, started = sum(source.sizes.values()) / count, time.monotonic()
+
+    def versions() -> list[int]:
+        listed = job.store.listing(f"{folder}/{SHARD_RECORDS}")
+        return [hash(found.version) for found in listed]  # a number takes less memory
+
+    def counted() -> tuple[int, int]:
+        """Return the number of finished shards, and how many of them this conversion wrote."""
+        there = versions()
+        return len(there), sum(version not in before for version in there)
 
     def done() -> tuple[int, dict[str, float]]:
-        there, written = shards.counted()
+        there, written = counted()
         return there, {"records/s": written * of_a_shard / (time.monotonic() - started)}
+
+    before = set(versions())
 
     filler = _publish_tables(job.store, source, plans, tables)
     step = WriteShards(job.context, folder, source, plans, filler, writer)
     job.run(tables, partial(add_steps, count=count, step=step), "shards", count, done)
-    return plans, count - shards.counted()[1]
+    return plans, count - counted()[1]
 
 
 def add_steps(pipeline: beam.Pipeline, count: int, step: beam.DoFn) -> None:
@@ -163,24 +173,6 @@ def _publish_tables(store: Store, source: Source, plans: ShardPlans, tables: str
         filler, made = source.shard_tables(plans, folder)
         deque(in_order(publish, made, store.parallel), maxlen=0)
     return filler
-
-
-class _Shards:
-    """Counts a conversion's shards that have a record in the store, and those written since this object was created."""
-
-    def __init__(self, store: Store, folder: str) -> None:
-        self._store, self._folder = store, f"{folder}/{SHARD_RECORDS}"
-        self._before = set(self._versions())
-
-    def counted(self) -> tuple[int, int]:
-        """Return the number of finished shards, and how many of them this conversion wrote."""
-        there = written = 0
-        for version in self._versions():
-            there, written = there + 1, written + (version not in self._before)
-        return there, written
-
-    def _versions(self) -> Iterator[int]:
-        return (hash(found.version) for found in self._store.listing(self._folder))  # a number takes less memory
 
 
 def _report_notes(source: Source, reporter: Reporter) -> None:

@@ -7,17 +7,12 @@ itself are classified by a table of patterns.
 from __future__ import annotations
 
 import base64
-import functools
 import json
 import re
-from collections.abc import Callable, Sequence
-from typing import ParamSpec, TypeVar
+from collections.abc import Sequence
 
 from podline.base.errors import EngineError, EngineLostError, PodlineError, QuotaError, from_json
 from podline.settings.engines import LOCAL
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _MARK = re.compile(r"podline-error:([A-Za-z0-9_=-]+)")
 
@@ -59,18 +54,10 @@ _MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
 )
 
 
-def keep_podline_errors(step: Callable[P, R]) -> Callable[P, R]:
-    """Encode a step's :class:`PodlineError` in the error's text, all that Beam transmits, for :func:`error_within`."""
-
-    @functools.wraps(step)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return step(*args, **kwargs)
-        except PodlineError as error:
-            text = base64.urlsafe_b64encode(json.dumps(error.to_json()).encode()).decode()
-            raise RuntimeError(f"{error} podline-error:{text}") from error
-
-    return wrapped
+def encoded(error: PodlineError) -> RuntimeError:
+    """Return an error whose text, all that Beam transmits, contains an error of a step; see :func:`error_within`."""
+    text = base64.urlsafe_b64encode(json.dumps(error.to_json()).encode()).decode()
+    return RuntimeError(f"{error} podline-error:{text}")
 
 
 def error_within(text: str, engine: str) -> PodlineError:

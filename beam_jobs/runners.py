@@ -9,7 +9,7 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import apache_beam as beam
 import grpc
@@ -19,14 +19,6 @@ from podline.base.cores import memory_kills
 from podline.base.errors import ChildKilledError, OutOfMemoryError
 from podline.beam_jobs.failures import error_within, holds_error, last_line
 from podline.settings.engines import LOCAL
-
-
-def _ignore(_notice: object) -> None:
-    """Do nothing."""
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 # Name of FnApiRunner's thread that waits for a worker process and raises an error if the process fails.
 _WORKER_THREAD = "run_worker"
@@ -38,9 +30,9 @@ _RUNS = re.compile(r"already active job named \S+ with id: (\S+)\. ")
 
 def run(
     pipeline: beam.Pipeline,
-    engine: str = LOCAL,
-    started: Callable[[PipelineResult], None] = _ignore,
-    warn: Callable[[str], None] = _ignore,
+    engine: str,
+    started: Callable[[PipelineResult], object],
+    warn: Callable[[str], object],
 ) -> None:
     """Run a pipeline until it ends; if interrupted, cancel the engine's job.
 
@@ -122,7 +114,7 @@ def _with_causes(error: BaseException) -> str:
     return "".join(lines) + (_with_causes(error.__cause__) if error.__cause__ else "")
 
 
-def _cancel(jobs: Sequence[PipelineResult], taken: threading.Event, engine: str, warn: Callable[[str], None]) -> None:
+def _cancel(jobs: Sequence[PipelineResult], taken: threading.Event, engine: str, warn: Callable[[str], object]) -> None:
     """Cancel the engine's job once it is accepted; warn if the cancellation fails or takes too long."""
     problems: queue.SimpleQueue[str] = queue.SimpleQueue()
 

@@ -18,13 +18,13 @@ import apache_beam as beam
 
 from podline import __version__
 from podline.base.errors import ArtifactError, EngineError, PodlineError
-from podline.beam_jobs.failures import keep_podline_errors
+from podline.beam_jobs.failures import encoded
 from podline.beam_jobs.jobs import WORKERS, JobContext
 from podline.data.decoded_rows import FILES, PIXELS, batch_name
 from podline.data.places import Place, StoredFile
 from podline.data.planning import ShardPlans
 from podline.data.records import stored_layout
-from podline.data.shards import RowsByPlace, WrittenShard, write_shard
+from podline.data.shards import RowsByPlace, WrittenShard, publish_shard
 from podline.data.sources.decoding import Decoder, DecodeRequest, FittedPictures
 from podline.data.sources.source import Source
 from podline.documents.manifest import shard_record
@@ -36,9 +36,9 @@ from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 REQUESTS, LOOKS = "requests", "looks"
-"""File types of a batch: the position of each image in the batch's files, and the facts about each decoded image."""
+"""Endings of a batch's objects: each image's byte range in the batch's files; the facts about each decoded image."""
 
-_CLOCK_SECONDS = 120.0  # Google refuses signatures with a time stamp wrong by a few minutes
+_CLOCK_SECONDS = 120.0  # Google refuses signatures whose time stamps are a few minutes off
 
 
 def tables_of(context: JobContext, folder: str) -> str:
@@ -53,7 +53,6 @@ class _NumberedStep(beam.DoFn, ABC):
         super().__init__()
         self.context = context
 
-    @keep_podline_errors
     def process(self, numbers: tuple[int, int]) -> None:
         """Process a range of numbers: from ``numbers[0]`` up to, but not including, ``numbers[1]``."""
         try:
@@ -62,9 +61,8 @@ class _NumberedStep(beam.DoFn, ABC):
             for number in range(*numbers):
                 self.make_or_find(number)
         except PodlineError as error:
-            if socket.gethostname() == self.context.host:
-                raise
-            raise type(error)(f"on worker {socket.gethostname()}: {error}") from error
+            here = socket.gethostname()
+            raise encoded(error if here == self.context.host else type(error)(f"on worker {here}: {error}")) from error
 
     @abstractmethod
     def make_or_find(self, number: int) -> None:
@@ -156,13 +154,8 @@ class WriteShards(_NumberedStep):
         help_writer(store, self.folder, self.writer)
         table = store.local(f"{tables_of(self.context, self.folder)}/{self.filler.table(plan)}")
         fill = self.filler.filler(plan, self.layout.decoded, table)
-        with store.workspace("shard") as workspace:
-            census = functools.partial(facts_named(self.kind).targets.census, classes=self.classes)
-            written = write_shard(workspace / plan.file, plan, self.layout, census, fill)
-            # All shards are flushed together before the manifest is published; one by one this took 20 % of the time.
-            for file in written.info.files:
-                store.publish_file(workspace / file.file, f"{self.folder}/{file.file}", replace=True, flush=False)
-        store.publish_json(record, written.model_dump(mode="json"), replace=True, flush=False)
+        census = functools.partial(facts_named(self.kind).targets.census, classes=self.classes)
+        publish_shard(store, self.folder, plan, self.layout, census, fill)
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,11 +1,5 @@
-"""Our way beside the plain way, measured here and now: ``podline benchmark``.
+"""Comparisons of Podline with plain code: ``podline benchmark``.
 
-Every benchmark gives both sides the same input, takes turns between them within one run, and compares medians. Nothing
-here imports TensorFlow: measurements happen in child processes.
+Each benchmark gives both sides the same input, calls them in turn, and compares medians. Measurements happen in child
+processes, so this package imports neither TensorFlow nor Beam.
 """
-
-from benchmarks.catalogue import BENCHMARKS, Benchmark
-from benchmarks.row import BenchmarkRow
-from benchmarks.running import run
-
-__all__ = ["BENCHMARKS", "Benchmark", "BenchmarkRow", "run"]

@@ -1,11 +1,11 @@
-"""Accuracy on images of one's own: the recipe ``images`` beside a script of plain Keras, with equally many images.
+"""Compares the accuracy of the recipe ``images`` and of a plain Keras script on a user's images.
 
     python -m benchmarks.accuracy photos --side 64 --seeds 3 --work /tmp/accuracy
 
-Both sides train the same network on the same pixels; the script mirrors and shifts images, and has AdamW with a falling
-cosine, or Adam with a constant rate. What counts is the *macro accuracy*, the mean over classes, on the source's test
-split. Prints a row for RESULTS.md for each way; the last column is the difference from the best script, by the same
-test images.
+Both train the same network on the same number of images with the same pixels. The script mirrors and shifts images, and
+uses AdamW with cosine decay, or Adam with a constant rate. The measure is the *macro accuracy*, the mean over classes,
+on the source's test split. A row for RESULTS.md is printed for each way; the last column is the paired difference from
+the best script.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WAYS: dict[str, dict[str, Json]] = {
 
 
 class Script(NamedTuple):
-    """A script of plain Keras: ``adam`` has a constant rate, ``adamw`` a falling cosine."""
+    """A plain Keras script: ``adam`` has a constant learning rate, ``adamw`` cosine decay."""
 
     optimizer: str
     rate: float
@@ -52,19 +52,16 @@ class Script(NamedTuple):
 
 
 def train_keras(recipe: Recipe, train: Examples, images: int, script: Script) -> tuple[keras.Model, float]:
-    """Train with ``keras.Model.fit`` as a script would; return the model, and how many seconds it took.
+    """Train with ``keras.Model.fit``; return the model, and the training's seconds.
 
     Args:
-        recipe: whose network and seed are used.
+        recipe: the recipe with the network and the seed.
         train: the examples of the training split.
-        images: to train on, counted as often as they are seen.
-        script: its optimizer, rate and batch.
+        images: number of images over all epochs.
+        script: the optimizer, learning rate and batch size.
     """
-    network, pixels, steps = (
-        initial_model(recipe, train.manifest, configure_process(recipe, "cpu")),
-        train[:],
-        images // script.batch_size,
-    )
+    network = initial_model(recipe, train.manifest, configure_process(recipe, "cpu"))
+    pixels, steps = train[:], images // script.batch_size
     started = time.perf_counter()
     pairs = tf.data.Dataset.from_tensor_slices((pixels["image"], pixels["label"]))
     batches = pairs.shuffle(len(train), seed=recipe.seed).repeat().batch(script.batch_size).prefetch(tf.data.AUTOTUNE)
@@ -72,24 +69,21 @@ def train_keras(recipe: Recipe, train: Examples, images: int, script: Script) ->
         [keras.layers.RandomFlip("horizontal"), keras.layers.RandomTranslation(0.1, 0.1, fill_mode="reflect")]
     )
     model = keras.Sequential([keras.Input(train.manifest.image_shape, dtype="uint8"), augmented, network])
-    # Keras's annotations allow a number alone, and a name alone.
+    # Keras's annotations allow only numbers and names.
     rates: Any = keras.optimizers.schedules.CosineDecay(script.rate, steps)
     optimizer: Any = (
         keras.optimizers.AdamW(rates, weight_decay=0.01)
         if script.optimizer == "adamw"
         else keras.optimizers.Adam(script.rate)
     )
-    model.compile(
-        optimizer=optimizer,
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    )
-    quietly: dict[str, Any] = {"verbose": 0}  # Keras's annotation allows "auto" alone
+    model.compile(optimizer=optimizer, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    quietly: dict[str, Any] = {"verbose": 0}  # Keras's annotation allows only "auto"
     model.fit(batches, steps_per_epoch=steps, epochs=1, **quietly)
     return model, time.perf_counter() - started
 
 
 def train_podline(recipe: Recipe, root: str, fingerprint: str) -> tuple[npt.NDArray[np.bool_], float, int]:
-    """Train and judge a recipe; return which test examples are right, the training's seconds, and the images seen."""
+    """Train and evaluate a recipe; return which test answers are right, the training's seconds and number of images."""
     store, reporter = open_store(root), silent()
     spec = training_spec(store, recipe, fingerprint, "cpu")
     trained = TRAIN.find(spec, reporter) or TRAIN.run(spec, reporter)
@@ -100,29 +94,29 @@ def train_podline(recipe: Recipe, root: str, fingerprint: str) -> tuple[npt.NDAr
 
 
 def macro(figures: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> Metric:
-    """Return the mean over classes of a figure of each example, with its 95 % interval."""
+    """Return the mean over classes of a value per example (n,), with its 95 % interval."""
     _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
     means = np.bincount(places, weights=figures) / counts
-    # The mean over classes plus an example's influence times the number of examples: the mean of these is the figure.
+    # The mean over classes is also the mean over examples of itself plus n times the example's influence.
     influences = (figures - means[places]) / counts[places] / len(counts)
     return mean_interval((means.mean() + len(labels) * influences).tolist())
 
 
 Found = dict[str, list[tuple[npt.NDArray[np.bool_], float]]]
-"""Of each way and seed, which test examples are right, and the seconds of the training."""
+"""Way → for each seed: which test answers are right, and the training's seconds."""
 
 
 def measured(
     source: str, root: str, seeds: int, changes: dict[str, Json], scripts: list[Script]
 ) -> tuple[Found, npt.NDArray[np.int64]]:
-    """Return what each way found, and the labels of the test examples.
+    """Return the results of each way, and the labels of the test examples.
 
     Args:
         source: class folders with a test split.
         root: the store.
-        seeds: trainings of each way.
-        changes: of the recipe.
-        scripts: of plain Keras.
+        seeds: number of trainings of each way.
+        changes: values of the recipe to change.
+        scripts: the plain Keras scripts.
     """
     data = notebook.convert(registry.override(registry.get("images"), changes), root, source)
     train, test = (Examples(root, data.folder, split) for split in ("train", "test"))
@@ -147,7 +141,7 @@ def _tell(way: str, seed: int, right: npt.NDArray[np.bool_], labels: npt.NDArray
 
 
 def rows(found: Found, labels: npt.NDArray[np.int64]) -> list[str]:
-    """Return the table's rows; the difference is from the best way of plain Keras."""
+    """Return the table's rows, with differences from the best plain Keras script."""
     means = {way: np.mean([right for right, _ in trainings], axis=0) for way, trainings in found.items()}
     best = max((way for way in found if way not in WAYS), key=lambda way: macro(means[way], labels).value)
     lines = []
@@ -166,7 +160,7 @@ def rows(found: Found, labels: npt.NDArray[np.int64]) -> list[str]:
 def _script(text: str) -> Script:
     optimizer, rate, batch_size = text.split(":")
     if optimizer not in ("adam", "adamw"):
-        raise argparse.ArgumentTypeError(f"got {optimizer}, expected adam or adamw; give one, as adamw:0.003:32")
+        raise argparse.ArgumentTypeError(f"got {optimizer}, expected adam or adamw, for example adamw:0.003:32")
     return Script(optimizer, float(rate), int(batch_size))
 
 
@@ -177,17 +171,19 @@ def _assignment(text: str) -> tuple[str, Json]:
 
 def main() -> None:
     """Print the table's rows."""
-    parser = argparse.ArgumentParser(description="Accuracy on images of one's own, beside plain Keras.")
+    parser = argparse.ArgumentParser(description="Compare the accuracy of the recipe images and of plain Keras.")
     parser.add_argument("source", help="class folders with a test split")
-    parser.add_argument("--work", type=Path, required=True, help="a folder for what is converted and trained")
-    parser.add_argument("--side", type=int, default=64, help="of the images, in pixels")
-    parser.add_argument("--seeds", type=int, default=3, help="trainings of each way")
+    parser.add_argument("--work", type=Path, required=True, help="a folder for data sets and runs")
+    parser.add_argument("--side", type=int, default=64, help="side of the images in pixels")
+    parser.add_argument("--seeds", type=int, default=3, help="number of trainings of each way")
     scripts = [Script("adam", 1e-3, 32), Script("adamw", 3e-3, 32)]
     parser.add_argument("--keras", type=_script, nargs="+", default=scripts, help="optimizer:learning rate:batch size")
-    parser.add_argument("--set", type=_assignment, nargs="*", default=[], help="of the recipe, like duration.epochs=60")
+    parser.add_argument(
+        "--set", type=_assignment, nargs="*", default=[], help="values of the recipe, as duration.epochs=60"
+    )
     args = parser.parse_args()
     args.work.mkdir(exist_ok=True)
-    # What nothing decides by costs time on one side alone.
+    # Evaluations during training would cost time on one side only.
     changes = {"few": [], "conversion.side": args.side, "evaluate_every": None, **dict(args.set)}
     found, labels = measured(args.source, str(args.work / "root"), args.seeds, changes, args.keras)
     sys.stdout.write("\n".join(rows(found, labels)) + "\n")

@@ -1,7 +1,4 @@
-"""The benchmarks by name: each asks child processes for seconds and bytes, and makes rows of them.
-
-Nothing here imports TensorFlow or Beam; the modules that measure do, in processes of :mod:`benchmarks.child`.
-"""
+"""The benchmarks by name: each runs measurements in child processes, and makes rows of their results."""
 
 from __future__ import annotations
 
@@ -12,32 +9,33 @@ from typing import Any
 
 from benchmarks.child import measure
 from benchmarks.readers import PINNED, passes
-from benchmarks.row import BenchmarkRow, cost_row, rate_row
+from benchmarks.row import BenchmarkRow, Measured, cost_row, rate_row
+from benchmarks.timing import in_turns
 from podline.base.cores import usable_cores
 from podline.base.errors import SettingsError
 from podline.base.frozen import Frozen
 
 
 class Sizes(Frozen):
-    """How much each benchmark works on.
+    """The amounts of input of all benchmarks.
 
     Attributes:
-        examples: CIFAR-sized images of the whole conversion job.
-        folder_images: small JPEGs in class folders of the whole command.
-        coco_images: COCO-sized JPEGs of the whole conversion job; with fewer, the start of Beam's runner would count.
-        pose_images: COCO-sized JPEGs that are read in batches.
-        pose_batch_size: of these.
-        shard_examples: in one shard; 32,000 are the default shard of 100 MB.
-        pass_examples: in a pass of shuffled batches.
-        batch_size: of these.
-        plan_records: records whose shards and order are planned.
+        examples: CIFAR-sized images of ``convert-job``.
+        folder_images: small JPEGs of ``convert-folders``.
+        coco_images: COCO-sized JPEGs of ``convert-coco``; with fewer, the start of Beam's runner would count.
+        pose_images: COCO-sized JPEGs of ``pose-input``.
+        pose_batch_size: examples in a batch of ``pose-input``.
+        shard_examples: records of ``write-shard``; 32,000 are the default shard of 100 MB.
+        pass_examples: images in a pass of ``shuffled-batches`` and ``readers``.
+        batch_size: examples in a batch of these, and of ``plans``.
+        plan_records: records whose shards and order Podline plans.
         plain_records: ids that the plain way permutes in memory.
-        plan_files: files that are listed and planned (a multiple of 1,000); they exist in name alone.
-        plain_files: the plain way's.
-        train_batch_size: of a training step.
-        steps: training steps in a stretch.
-        repetitions: of each side of what takes a second or so.
-        long_repetitions: of each side of what takes a process of its own.
+        plan_files: non-existent files that Podline lists and plans, a multiple of 1,000.
+        plain_files: the same for the plain way.
+        train_batch_size: examples in a training step.
+        steps: training steps in a measurement.
+        repetitions: measurements of each side that take about a second.
+        long_repetitions: measurements of each side that take a process each.
     """
 
     examples: int = 500_000
@@ -58,7 +56,7 @@ class Sizes(Frozen):
     long_repetitions: int = 3
 
 
-# Enough to see that everything works, too little for the figures to mean anything.
+# Enough to test the benchmarks; the figures mean nothing.
 QUICK = Sizes(
     examples=3_000,
     folder_images=200,
@@ -84,10 +82,10 @@ class Benchmark:
     """A comparison.
 
     Attributes:
-        name: what the command line calls it.
+        name: name on the command line.
         about: the comparison in one line.
-        rows: measures it; its files go to the folder that it is given.
-        by_name: whether it runs only when it is named, since it needs a GPU or a package index.
+        rows: function that measures in a given folder for temporary files, and returns the rows.
+        by_name: whether it runs only if named, since it needs a GPU or a package index.
     """
 
     name: str
@@ -98,132 +96,102 @@ class Benchmark:
 
 def _write_shard(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     count = sizes.shard_examples
-    took = measure(
+    seconds = measure(
         work, "benchmarks.records:write_shard", folder=str(work), examples=count, repetitions=sizes.repetitions
     )
     note = f"one TFRecord file of {count:,} CIFAR-10 records; a loop of tf.train.Example and TFRecordWriter"
-    return [rate_row("write-shard", count=count, ours=took["ours"], other=took["other"], unit="images/s", note=note)]
+    return [rate_row("write-shard", seconds, count, note)]
 
 
 def _convert_job(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
-    source = str(work / "raw")
-    measure(work, f"{_CONVERSION}:make_raw_files", source=source, examples=sizes.examples)
-    ours, other = alternately(
-        lambda: measure(work, f"{_CONVERSION}:convert_ours", source=source, target=str(work / "ours")),
-        lambda: measure(work, f"{_CONVERSION}:convert_plain", source=source, target=str(work / "plain")),
-        sizes.long_repetitions,
-    )
-    images = f"{sizes.examples:,} CIFAR-10 images in .bin files"
+    found = _conversions(sizes, work, _CONVERSION, sizes.examples, dataset="cifar10")
+    note = f"{sizes.examples:,} CIFAR-10 images in .bin files: the whole Beam job, with checksums, statistics and "
+    of_memory = "peak resident memory of the same processes, libraries included"
     return [
-        rate_row(
-            "convert-job",
-            count=sizes.examples,
-            ours=[side["seconds"] for side in ours],
-            other=[side["seconds"] for side in other],
-            unit="images/s",
-            note=f"{images}: the whole Beam job, with checksums, statistics and manifest; the plain loop",
-        ),
-        cost_row(
-            "convert-job-memory",
-            ours=[side["peak_bytes"] / 1e6 for side in ours],
-            other=[side["peak_bytes"] / 1e6 for side in other],
-            unit="MB",
-            note="peak resident memory of the same processes, libraries included",
-        ),
+        rate_row("convert-job", _each(found, "seconds"), sizes.examples, f"{note}manifest; the plain loop"),
+        cost_row("convert-job-memory", _each(found, "peak_bytes", 1e6), of_memory, "MB"),
     ]
 
 
 def _convert_coco(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
-    source, cores = str(work / "coco"), usable_cores()
-    measure(work, f"{_COCO}:make_images", source=source, images=sizes.coco_images)
-    ours, other = alternately(
-        lambda: measure(work, f"{_COCO}:convert_ours", source=source, target=str(work / "ours")),
-        lambda: measure(work, f"{_COCO}:decode_and_resize", source=source),
-        sizes.long_repetitions,
-    )
+    cores = usable_cores()
+    seconds = _each(_conversions(sizes, work, _COCO, sizes.coco_images, dataset="coco"), "seconds")
+    seconds["other"] = [of_one_core / cores for of_one_core in seconds["other"]]
     note = (
         f"{sizes.coco_images:,} JPEGs of 640×480: the whole Beam job, as many threads that decode as cores; "
         f"{cores} × what a bare decode-and-resize loop reaches on one core, which writes nothing"
     )
-    other = [seconds / cores for seconds in other]
-    return [rate_row("convert-coco", count=sizes.coco_images, ours=ours, other=other, unit="images/s", note=note)]
+    return [rate_row("convert-coco", seconds, sizes.coco_images, note)]
 
 
 def _convert_folders(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
-    source, count = str(work / "folders"), sizes.folder_images
-    measure(work, f"{_FOLDERS}:make_images", source=source, images=count)
-    ours, other = alternately(
-        lambda: measure(work, f"{_FOLDERS}:convert_ours", source=source, target=str(work / "ours")),
-        lambda: measure(work, f"{_FOLDERS}:convert_plain", source=source, target=str(work / "plain")),
-        sizes.long_repetitions,
-    )
+    count = sizes.folder_images
+    found = _conversions(sizes, work, _FOLDERS, count, f"{_FOLDERS}:convert")
     note = f"{count:,} JPEGs of 32×32 in class folders, the whole command; OpenCV and TFRecordWriter in two processes"
-    return [rate_row("convert-folders", count=count, ours=ours, other=other, unit="images/s", note=note)]
+    return [rate_row("convert-folders", _each(found, "seconds"), count, note)]
+
+
+def _conversions(
+    sizes: Sizes, work: Path, module: str, images: int, ours: str = "benchmarks.conversion:convert", **more: str
+) -> dict[str, list[dict[str, float]]]:
+    """Make a module's source of images; return what both sides measured when they converted it."""
+    source = str(work / "source")
+    measure(work, f"{module}:make_source", source=source, images=images)
+    sides = {
+        "ours": lambda: measure(work, ours, source=source, target=str(work / "ours"), **more),
+        "other": lambda: measure(work, f"{module}:convert_plain", source=source, target=str(work / "plain")),
+    }
+    return in_turns(sides, sizes.long_repetitions)
+
+
+def _each(found: dict[str, list[dict[str, float]]], name: str, unit: float = 1.0) -> dict[str, list[float]]:
+    """Return one value of each measurement, in multiples of ``unit``."""
+    return {side: [values[name] / unit for values in each] for side, each in found.items()}
 
 
 def _pose_input(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
-    source, root = str(work / "coco"), str(work / "root")
-    measure(work, f"{_COCO}:make_images", source=source, images=sizes.pose_images)
-    folder = measure(work, f"{_COCO}:make_data_set", source=source, root=root)
-    took = measure(
-        work,
-        "benchmarks.pose_input:batches_with_targets",
-        root=root,
-        folder=folder,
-        source=source,
-        batch_size=sizes.pose_batch_size,
-        repetitions=sizes.long_repetitions,
-    )
+    place = _data_set(work, _COCO, "coco", sizes.pose_images)
+    batch_size, repetitions = sizes.pose_batch_size, sizes.long_repetitions
+    entry_point = "benchmarks.pose_input:batches_with_targets"
+    source = str(work / "source")
+    found = measure(work, entry_point, **place, source=source, batch_size=batch_size, repetitions=repetitions)
     note = (
-        f"a shuffled pass over {took['examples']:,} COCO-sized images in batches of {sizes.pose_batch_size}: records, "
-        "mirrored, turned, scaled, shifted and recoloured, targets on the device; tf.data that decodes the JPEG files, "
-        "mirrors, and draws the targets of each example"
+        f"a shuffled pass over {found['examples']:,} COCO-sized images in batches of {batch_size}: records, mirrored, "
+        "turned, scaled, shifted and recoloured, targets on the device; tf.data that decodes the JPEG files, mirrors, "
+        "and draws the targets of each example"
     )
-    return [
-        rate_row(
-            "pose-input", count=took["examples"], ours=took["ours"], other=took["other"], unit="images/s", note=note
-        )
-    ]
+    return [rate_row("pose-input", found["seconds"], found["examples"], note)]
 
 
 def _shuffled_batches(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
-    took = measure(
-        work,
-        "benchmarks.batches:shuffled_batches",
-        **data_set(work, sizes.pass_examples),
-        batch_size=sizes.batch_size,
-        repetitions=sizes.repetitions,
-    )
-    count = took["examples"]
+    place, batch_size = _cifar10(work, sizes.pass_examples), sizes.batch_size
+    entry_point = "benchmarks.batches:shuffled_batches"
+    found = measure(work, entry_point, **place, batch_size=batch_size, repetitions=sizes.repetitions)
     note = (
-        f"a pass over {count:,} CIFAR-10 images in batches of {sizes.batch_size:,} host tensors; "
+        f"a pass over {found['examples']:,} CIFAR-10 images in batches of {batch_size:,} host tensors; "
         "TFRecordDataset, shuffle, batch, parse_example, decode_raw"
     )
-    return [
-        rate_row("shuffled-batches", count=count, ours=took["ours"], other=took["other"], unit="images/s", note=note)
-    ]
+    return [rate_row("shuffled-batches", found["seconds"], found["examples"], note)]
 
 
 def _readers(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     batch = sizes.batch_size
     count = sizes.pass_examples // batch * batch
-    place = data_set(work, count)
-    took = passes(work, place, str(work / "raw"), batch, sizes.long_repetitions)
-    ours = took.pop("podline")
+    seconds = passes(work, _cifar10(work, count), str(work / "source"), batch, sizes.long_repetitions)
     note = f"a pass over {count:,} CIFAR-10 images in batches of {batch:,}; "
     return [
-        rate_row(
-            f"readers-{side}", count=count, ours=ours, other=seconds, unit="images/s", note=note + _OTHER_READERS[side]
-        )
-        for side, seconds in took.items()
+        rate_row(f"readers-{side}", {"ours": seconds["podline"], "other": seconds[side]}, count, note + of_side)
+        for side, of_side in _OTHER_READERS.items()
     ]
 
 
 def _plans(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     batch, records, files = sizes.batch_size, sizes.plan_records, sizes.plan_files
-    ours, other = alternately(
-        lambda: measure(work, f"{_PLANS}:order_ours", records=records, batch_size=batch),
-        lambda: measure(work, f"{_PLANS}:order_plain", records=sizes.plain_records, batch_size=batch),
+    found = in_turns(
+        {
+            "ours": lambda: measure(work, f"{_PLANS}:order_ours", records=records, batch_size=batch),
+            "other": lambda: measure(work, f"{_PLANS}:order_plain", records=sizes.plain_records, batch_size=batch),
+        },
         sizes.long_repetitions,
     )
     listed = measure(work, f"{_PLANS}:files_ours", files=files, work=str(work))
@@ -232,73 +200,66 @@ def _plans(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     of_files = (
         f"{files:,} made-up files: listing, layout, items, splits and order; Python lists of {sizes.plain_files:,}"
     )
+    of_memory = "growth of the same processes' peak memory,"
 
-    def order_row(name: str, key: str, per: float, unit: str, note: str) -> BenchmarkRow:
-        costs = ([side[key] / per for side in found] for found in (ours, other))
-        return cost_row(name, ours=next(costs), other=next(costs), unit=unit, note=f"{note} {sides}")
+    def by_file(name: str) -> Measured:
+        return {"ours": [listed[name] / files], "other": [plain[name] / sizes.plain_files]}
 
     return [
-        order_row("plans-order", "plan", 1, "s", "shards, order and ids of a batch at a random step,"),
-        order_row("plans-order-memory", "bytes", 1e6, "MB", "growth of the same processes' peak memory,"),
-        order_row("plans-batch", "batch", 1e-3, "ms", f"ids of {batch:,} at a random step once planned,"),
-        rate_row(
-            "plans-files",
-            count=1,
-            ours=[listed["seconds"] / files],
-            other=[plain["seconds"] / sizes.plain_files],
-            unit="files/s",
-            note=of_files,
-        ),
+        cost_row("plans-order", _each(found, "plan"), f"shards, order and ids of a batch at any step, {sides}", "s"),
+        cost_row("plans-order-memory", _each(found, "bytes", 1e6), f"{of_memory} {sides}", "MB"),
         cost_row(
-            "plans-files-memory",
-            ours=[listed["bytes"] / files],
-            other=[plain["bytes"] / sizes.plain_files],
-            unit="bytes/file",
-            note="growth of the same processes' peak memory, mapped files included",
+            "plans-batch", _each(found, "batch", 1e-3), f"ids of {batch:,} at a random step once planned, {sides}", "ms"
         ),
+        rate_row("plans-files", by_file("seconds"), 1, of_files, "files/s"),
+        cost_row("plans-files-memory", by_file("bytes"), f"{of_memory} mapped files included", "bytes/file"),
     ]
 
 
 def _train_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
-    batch, steps = sizes.train_batch_size, sizes.steps
-    place = data_set(work, 10 * batch)
-    took = measure(
-        work, f"{_TRAINING}:train_step", **place, batch_size=batch, steps=steps, repetitions=sizes.repetitions
-    )
-    ours, other = ([1000 * seconds / steps for seconds in took[side]] for side in ("ours", "other"))
-    note = f"a step of the cifar10 recipe's network, batch {batch}, both warm; keras.Model.fit"
-    return [cost_row("train-step", ours=ours, other=other, unit="ms", note=note)]
+    note = "both warm; keras.Model.fit"
+    return [_step_row("train-step", sizes, work, f"{_TRAINING}:train_step", note)]
 
 
 def _channels_first(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
-    batch, steps = sizes.train_batch_size, sizes.steps
     if not measure(work, f"{_TRAINING}:gpus"):
-        raise SettingsError("channels-first needs a GPU; got none that TensorFlow can use here")
-    took = measure(
-        work,
-        f"{_TRAINING}:layout_steps",
-        **data_set(work, 10 * batch),
-        batch_size=batch,
-        steps=steps,
-        repetitions=sizes.repetitions,
-        layouts=("channels_first", "channels_last"),
-        strategy="gpu",
-    )
-    ours, other = ([1000 * seconds / steps for seconds in took[side]] for side in ("ours", "other"))
-    note = f"a step of the cifar10 recipe's network, batch {batch}, both ours and warm, on a GPU; channels_last"
-    return [cost_row("channels-first", ours=ours, other=other, unit="ms", note=note)]
+        raise SettingsError("channels-first needs a GPU, and TensorFlow finds none; run it on a machine with a GPU")
+    note = "both of Podline and warm, on a GPU; channels_last"
+    return [_step_row("channels-first", sizes, work, f"{_TRAINING}:layout_steps", note)]
+
+
+def _step_row(name: str, sizes: Sizes, work: Path, entry_point: str, note: str) -> BenchmarkRow:
+    batch, steps = sizes.train_batch_size, sizes.steps
+    place = _cifar10(work, 10 * batch)
+    seconds = measure(work, entry_point, **place, batch_size=batch, steps=steps, repetitions=sizes.repetitions)
+    costs = {side: [1000 * each / steps for each in of_side] for side, of_side in seconds.items()}
+    return cost_row(name, costs, f"a step of the cifar10 recipe's network, batch {batch}, {note}", "ms")
 
 
 def _first_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     batch = sizes.train_batch_size
-    place = data_set(work, 10 * batch)
-    ours, other = alternately(
-        lambda: measure(work, f"{_TRAINING}:first_step_ours", **place, batch_size=batch),
-        lambda: measure(work, f"{_TRAINING}:first_step_fit", **place, batch_size=batch),
+    place = _cifar10(work, 10 * batch)
+    seconds = in_turns(
+        {
+            "ours": lambda: measure(work, f"{_TRAINING}:first_step_ours", **place, batch_size=batch),
+            "other": lambda: measure(work, f"{_TRAINING}:first_step_fit", **place, batch_size=batch),
+        },
         sizes.long_repetitions,
     )
     note = f"from imported libraries to the first loss of the same network, batch {batch}; keras.Model.fit"
-    return [cost_row("first-step", ours=ours, other=other, unit="s", note=note)]
+    return [cost_row("first-step", seconds, note, "s")]
+
+
+def _cifar10(work: Path, examples: int) -> dict[str, str]:
+    """Make a data set with this many training examples; return the arguments ``root`` and ``folder``."""
+    return _data_set(work, _CONVERSION, "cifar10", -(-examples * 6 // 5))
+
+
+def _data_set(work: Path, module: str, dataset: str, images: int) -> dict[str, str]:
+    source, root = str(work / "source"), str(work / "root")
+    measure(work, f"{module}:make_source", source=source, images=images)
+    folder: Any = measure(work, f"{_CONVERSION}:make_data_set", dataset=dataset, source=source, root=root)
+    return {"root": root, "folder": folder}
 
 
 _CONVERSION = "benchmarks.conversion"
@@ -331,20 +292,3 @@ BENCHMARKS = {
         Benchmark("channels-first", "a step with channels_first against channels_last", _channels_first, by_name=True),
     )
 }
-
-
-def alternately(ours: Callable[[], Any], other: Callable[[], Any], repetitions: int) -> tuple[list[Any], list[Any]]:
-    """Measure each side in fresh processes; who goes first alternates."""
-    found: tuple[list[Any], list[Any]] = ([], [])
-    for repetition in range(repetitions):
-        turns = [(ours, found[0]), (other, found[1])]
-        for side, record in turns if repetition % 2 == 0 else turns[::-1]:
-            record.append(side())
-    return found
-
-
-def data_set(work: Path, examples: int) -> dict[str, str]:
-    """Make a data set with this many training examples; return the arguments ``root`` and ``folder``."""
-    source, root = str(work / "raw"), str(work / "root")
-    measure(work, f"{_CONVERSION}:make_raw_files", source=source, examples=-(-examples * 6 // 5))
-    return {"root": root, "folder": measure(work, f"{_CONVERSION}:make_data_set", source=source, root=root)}

@@ -1,8 +1,8 @@
-"""Measurements in fresh processes: what one leaves in memory, no other one sees, and TensorFlow loads only there.
+"""Runs measurements in fresh processes, so that no measurement affects the memory or caches of another one.
 
-The parent calls :func:`measure`. The child is this module run as a program: it calls the function that it is told to,
-with keyword arguments from JSON, and answers with JSON. What libraries print goes to standard error, never into the
-answer. The child's standard input is its lifeline: its end means that the parent is gone.
+The parent calls :func:`measure`. The child runs this module, which calls the named function with keyword arguments from
+JSON, and prints the result as JSON. Output of libraries goes to standard error. When the parent ends, the child's
+standard input closes, and the child ends too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from podline.base import entry_points
 from podline.base.errors import PodlineError
-from podline.settings.machine import child_environment
+from podline.settings.environment import child_environment
 from podline.stages.supervision import processes
 
 _SHOWN_LINES = 15
@@ -27,29 +27,29 @@ def measure(work: Path, entry_point: str, /, **arguments: Any) -> Any:
     """Call ``module:function`` in a fresh process.
 
     Args:
-        work: a folder where libraries may keep their caches, and leave what they should have removed.
-        entry_point: the function; it takes and returns what JSON can hold.
-        **arguments: its keyword arguments.
+        work: a folder for caches and temporary files of libraries.
+        entry_point: the function; its arguments and result must be JSON values.
+        **arguments: the function's keyword arguments.
 
     Raises:
-        PodlineError: the process failed; the message ends with the last lines that it wrote.
+        PodlineError: the process failed; the message ends with the last lines of its output.
     """
     ours = {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     return _answer(work, [sys.executable, "-P", "-m", __name__, entry_point, json.dumps(arguments)], entry_point, ours)
 
 
 def measure_elsewhere(work: Path, python: Path, script: Path, /, *names: str, **arguments: Any) -> Any:
-    """Run a script in another virtual environment; it prints JSON, as the last line.
+    """Run a script in another virtual environment; return the JSON of the last line that it prints.
 
     Args:
-        work: as of :func:`measure`.
+        work: see :func:`measure`.
         python: the environment's interpreter.
-        script: the script; it has no lifeline.
-        *names: its arguments before the last one.
-        **arguments: its last argument, as JSON.
+        script: the script; it does not end with this process.
+        *names: the script's first arguments.
+        **arguments: the script's last argument, a JSON object.
 
     Raises:
-        PodlineError: as :func:`measure`.
+        PodlineError: see :func:`measure`.
     """
     command = [str(python), "-P", str(script), *names, json.dumps(arguments)]
     return _answer(work, command, " ".join((script.name, *names)), {"PYTHONPATH": ""})
@@ -77,13 +77,12 @@ def _answer(work: Path, command: list[str], what: str, ours: dict[str, str]) -> 
 
 
 def main(entry_point: str, arguments: str) -> None:
-    """Call a function; write what it returns to the real standard output, as JSON."""
+    """Call a function; write its result as JSON to standard output, and everything else to standard error."""
     processes.when_parent_goes(sys.stdin.fileno(), lambda: os._exit(1))
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answer:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         json.dump(entry_points.load(entry_point)(**json.loads(arguments)), answer)
-    # A data set that still fetches ahead calls Python from threads of its own, which an interpreter that ends in the
-    # usual way may wait for without end.
+    # Threads of a data set that still prefetches may block the interpreter's usual exit forever.
     sys.stderr.flush()
     os._exit(0)
 

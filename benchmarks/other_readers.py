@@ -1,7 +1,7 @@
-"""One pass over CIFAR-10's .bin files by a reader of others; a script for an environment that has none of our packages.
+"""Passes over CIFAR-10's .bin files with grain or WebDataset, as in their guides.
 
-Called as ``python other_readers.py SIDE JSON``; it answers with JSON. Each way is written as its guide does, with the
-options that were fastest on two cores.
+``python other_readers.py SIDE JSON`` runs in an environment without Podline, and prints the result as JSON. The options
+are those that were fastest on two cores.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ Batches = Iterable[tuple[np.ndarray, np.ndarray]]
 
 
 def checked_pass(begin: Callable[[], Batches], batch_size: int) -> dict[str, float]:
-    """Take a pass to warm up and look at its images, and time the next one.
+    """Check the images of a first pass, and time a second pass.
 
     Returns:
-        ``seconds``; ``examples``: their number; ``checksum``: a sum that shows each image beside its label.
+        ``seconds``; ``examples``: the number in a pass; ``checksum``: a sum of all pairs of image and label, which does
+        not depend on their order.
     """
     weights, checksum = np.arange(1, _PIXELS + 1), 0
     for images, labels in begin():
         if images.shape != (batch_size, *_SHAPE) or images.dtype != np.uint8:
-            raise AssertionError(f"{images.dtype} {images.shape}: not {batch_size} images of uint8")
+            raise AssertionError(f"got {images.dtype} {images.shape}, expected uint8 {(batch_size, *_SHAPE)}")
         checksum += int((images.reshape(batch_size, -1) @ weights) @ (labels + 1))
     started = time.perf_counter()
     batches = sum(1 for _ in begin())
@@ -45,12 +46,12 @@ def _examples(source: str) -> Iterator[tuple[np.ndarray, int]]:
 
 
 def grain_batches(source: str, work: str, batch_size: int) -> Callable[[], Batches]:
-    """Write an ArrayRecord file of single records, whose order grain shuffles as a whole."""
-    import grain  # noqa: PLC0415 # pyright: ignore[reportMissingImports] (in the environment of these)
+    """Write an ArrayRecord file; return a function that begins a pass in which grain shuffles all records."""
+    import grain  # noqa: PLC0415 # pyright: ignore[reportMissingImports] (only in the script's environment)
     from absl import flags  # noqa: PLC0415
     from array_record.python.array_record_module import ArrayRecordWriter  # noqa: PLC0415
 
-    flags.FLAGS(["other_readers"])  # grain reads them
+    flags.FLAGS(["other_readers"])  # grain reads absl's flags
     path = str(Path(work) / "images.array_record")
     writer = ArrayRecordWriter(path, "group_size:1,uncompressed")
     for image, label in _examples(source):
@@ -66,7 +67,7 @@ def grain_batches(source: str, work: str, batch_size: int) -> Callable[[], Batch
 
 
 def webdataset_batches(source: str, work: str, batch_size: int) -> Callable[[], Batches]:
-    """Write a tar of .npy and .cls members, which a buffer shuffles."""
+    """Write a tar of .npy and .cls files; return a function that begins a pass, shuffled in a buffer."""
     import webdataset  # noqa: PLC0415 # pyright: ignore[reportMissingImports] (as grain)
 
     path = Path(work) / "images.tar"
@@ -90,7 +91,7 @@ SIDES = {"grain": grain_batches, "webdataset": webdataset_batches}
 
 
 def main(side: str, arguments: str) -> None:
-    """Measure a pass of one side."""
+    """Time a pass with the reader ``side``, grain or webdataset; write the result as JSON to standard output."""
     given = json.loads(arguments)
     json.dump(checked_pass(SIDES[side](**given), given["batch_size"]), sys.stdout)
 

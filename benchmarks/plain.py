@@ -1,7 +1,7 @@
-"""The plain way of doing each thing, as a tutorial would: the other side of the comparisons. Needs TensorFlow.
+"""The plain side of the comparisons: code as in a tutorial. Needs TensorFlow.
 
-These are written to be as fast as their way allows (whole files are read and transposed at once, ``AUTOTUNE``
-everywhere, a batch is parsed as a batch), so that a ratio says something about the way and not about its author.
+This code is as fast as the tutorials' methods allow: files are read and transposed as a whole, ``AUTOTUNE`` is used
+everywhere, and batches are parsed as batches. So a ratio compares the methods, not the care of their authors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-# What TensorFlow's own guides shuffle with; a larger buffer is slower to fill and does not batch any faster.
+# The buffer of TensorFlow's guides; a larger buffer takes longer to fill, and batches are not faster.
 SHUFFLE_BUFFER = 10_000
 
 
@@ -44,11 +44,11 @@ def write_shard(path: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[n
 
 
 def convert(files: Iterable[Path], target: Path) -> int:
-    """Turn CIFAR-10's .bin files into TFRecord files, one for one; return the number of examples.
+    """Convert each of CIFAR-10's .bin files to a TFRecord file; return the number of examples.
 
     Args:
-        files: files of rows of one label byte and 3,072 pixel bytes, in planes.
-        target: the folder to write to.
+        files: the files; a row has a label byte and 3,072 pixel bytes, in planes.
+        target: the folder for the TFRecord files.
     """
     written = 0
     for file in files:
@@ -60,15 +60,15 @@ def convert(files: Iterable[Path], target: Path) -> int:
 
 
 def shuffled_batches(files: Iterable[Path], image_shape: tuple[int, int, int], batch_size: int) -> tf.data.Dataset:
-    """One shuffled pass over TFRecord files.
+    """Return the batches of a shuffled pass over TFRecord files.
 
     Args:
-        files: files of records of ``image`` (raw bytes) and ``label``.
+        files: the files; a record has ``image`` (raw bytes) and ``label``.
         image_shape: (height, width, channels).
-        batch_size: examples in a batch; an incomplete last one is left out.
+        batch_size: examples in a batch; an incomplete last batch is left out.
 
     Returns:
-        Batches of (image uint8, label int64).
+        Batches of image uint8 (n, height, width, channels) and label int64 (n,).
     """
     features = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
 

@@ -1,4 +1,4 @@
-"""The plain way to feed a pose network: tf.data decodes each JPEG file and draws each example's targets."""
+"""The plain input of a pose network: tf.data decodes each JPEG file and computes each example's targets."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def batches(
     settings: PoseTargetSettings,
     batch_size: int,
 ) -> tf.data.Dataset:
-    """One shuffled pass over JPEG files, half of them mirrored.
+    """Return the batches of a shuffled pass over JPEG files; half of the images are mirrored.
 
     Args:
-        files: the images.
+        files: the paths of the n images.
         keypoints: float32 (n, people, 18, 3), in pixels of the square.
         ignored: uint8 (n, m, m).
-        side: of the square that images are put into.
-        settings: of the targets.
-        batch_size: examples in a batch; an incomplete last one is left out.
+        side: side in pixels of the square to which images are padded.
+        settings: the settings of the targets.
+        batch_size: examples in a batch; an incomplete last batch is left out.
 
     Returns:
         Batches of image uint8 (n, side, side, 3), heatmaps, PAFs and weights.
@@ -42,8 +42,8 @@ def batches(
         image = tf.cast(tf.image.resize_with_pad(image, side, side), tf.uint8)
         if tf.random.uniform([]) < 0.5:
             image, mask, poses = image[:, ::-1], mask[:, ::-1], _mirrored(poses, side)
-        drawn = pose_targets(poses[None], mask[None], side, settings, COCO)
-        return image, *(values[0] for values in drawn)
+        targets = pose_targets(poses[None], mask[None], side, settings, COCO)
+        return image, *(values[0] for values in targets)
 
     dataset = tf.data.Dataset.from_tensor_slices((list(files), keypoints, ignored)).shuffle(len(files))
     return (

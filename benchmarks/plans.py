@@ -1,6 +1,6 @@
-"""Measured in child processes: plans of more records and files than this machine could hold, which exist in name alone.
+"""Plans of more records and files than this machine could store, in child processes. The files do not exist.
 
-Each function returns seconds, and the bytes by which its process grew beyond what its libraries took.
+Each function returns seconds, and the bytes by which the process grew after its libraries were imported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STEPS, _TEST_SHARE = 100, 0.1
 
 
 def order_ours(records: int, batch_size: int) -> dict[str, float]:
-    """Plan shards, the order of records in them, and the order of a training; find the ids of batches anywhere."""
+    """Plan shards, the order in a shard, and a training's order; compute the ids of batches at random steps."""
     chance, before, started = random.Random(0), peak_bytes(), time.perf_counter()
     plans = plan_shards("x", {"train": records}, _RECORD, shard_bytes=_SHARD, min_shards=1)
     plan = plans[chance.randrange(len(plans))]
@@ -39,7 +39,7 @@ def order_ours(records: int, batch_size: int) -> dict[str, float]:
 
 
 def order_plain(records: int, batch_size: int) -> dict[str, float]:
-    """Permute all ids of an epoch in memory; its batches are slices."""
+    """Permute all ids of an epoch in memory; batches are slices of the permutation."""
     before, started = peak_bytes(), time.perf_counter()
     ids = np.random.default_rng(0).permutation(records)
     return _batches(lambda step: ids[step * batch_size :][:batch_size].copy(), records // batch_size, before, started)
@@ -56,9 +56,9 @@ def _batches(batch: Callable[[int], np.ndarray], steps: int, before: int, starte
 
 
 def files_ours(files: int, work: str) -> dict[str, float]:
-    """Turn a listing into the records of each split in their order, as a conversion does before and after decoding.
+    """Plan the ordered records of each split from a listing, with all steps of a conversion except the decoding.
 
-    No file exists: the identities that decoding would find are drawn.
+    The files do not exist, so the images' identities are random.
     """
     folder, before, started = Path(work), peak_bytes(), time.perf_counter()
     found = (ListedFile(name, f"/source/{name}", 3000, 0) for name in _names(files))
@@ -86,7 +86,7 @@ def files_ours(files: int, work: str) -> dict[str, float]:
 
 
 def files_plain(files: int) -> dict[str, float]:
-    """Make a list of names and labels, shuffle it and cut off the test split."""
+    """Shuffle a list of names and labels, and split off the test split."""
     before, started = peak_bytes(), time.perf_counter()
     names = sorted(_names(files))
     labels = [name.partition("/")[0] for name in names]
@@ -100,12 +100,12 @@ def files_plain(files: int) -> dict[str, float]:
 
 def _planned(planned: int, files: int, started: float, before: int) -> dict[str, float]:
     if planned != files:
-        raise AssertionError(f"{planned} of {files} files are planned")
+        raise AssertionError(f"got {planned} planned files, expected {files}")
     return {"seconds": time.perf_counter() - started, "bytes": _grown(before)}
 
 
 def _grown(before: int) -> int:
-    return max(4096, peak_bytes() - before)  # a page at least, so that a ratio exists
+    return max(4096, peak_bytes() - before)  # at least a page, so that ratios are defined
 
 
 def _names(files: int) -> Iterator[str]:

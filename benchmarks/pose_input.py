@@ -1,4 +1,4 @@
-"""Measured in a child process: batches of people with augmentation and targets, from records and from JPEG files."""
+"""Passes over batches of augmented people with targets in a child process: from records, and from JPEG files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import plain_poses
-from benchmarks.timing import in_turns
+from benchmarks.timing import in_turns, seconds_of
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
 from podline.documents.manifest import read_manifest
@@ -19,7 +19,7 @@ from podline.kinds.pose.targets import pose_targets
 from podline.store.opening import open_store
 
 _SPLIT = "train"
-# All that an augmentation can do, about as strong as it is used.
+# All kinds of augmentation, about as strong as in a recipe.
 _AUGMENTATION = PoseAugmentationSettings(
     flip=True, rotation=30, smallest=0.7, largest=1.3, shift=0.1, brightness=0.1, contrast=0.2, saturation=0.3
 )
@@ -27,25 +27,25 @@ _TARGETS = PoseTargetSettings()
 
 
 def batches_with_targets(root: str, folder: str, source: str, batch_size: int, repetitions: int) -> dict[str, Any]:
-    """Seconds for a shuffled pass over a training split that ends with every batch's image and targets on the device.
+    """Measure shuffled passes over a training split, until each batch's images and targets are on the device.
 
-    Both sides have made a batch before the clock starts: what XLA and tf.data trace and compile is not counted.
+    Both sides make a batch before they are timed, so tracing and compiling are not counted.
 
     Args:
         root: the store.
-        folder: the data set's folder in it.
-        source: the raw images that it was converted from.
-        batch_size: examples in a batch; an incomplete last one is left out.
-        repetitions: how often each side is timed.
+        folder: the data set's folder in the store.
+        source: the folder with the data set's raw images.
+        batch_size: examples in a batch; an incomplete last batch is left out.
+        repetitions: number of passes of each side.
 
     Returns:
-        ``ours`` and ``other``: the seconds; ``examples``: how many a pass delivers.
+        ``seconds``: ``ours`` and ``other`` → seconds of each pass; ``examples``: the number in a pass.
     """
     store = open_store(root)
     manifest = read_manifest(store, folder)
     reader = open_split(store, folder, manifest, _SPLIT)
     side, batches = manifest.image_shape[0], len(reader) // batch_size
-    # Compiled by XLA, on a CPU in a quarter of the time.
+    # With XLA, a CPU needs a quarter of the time.
     targets = tf.function(
         lambda keypoints, ignored: pose_targets(keypoints, ignored, side, _TARGETS, manifest.skeleton), jit_compile=True
     )
@@ -69,8 +69,9 @@ def batches_with_targets(root: str, folder: str, source: str, batch_size: int, r
 
     def _check(delivered: int, count: int) -> None:
         if delivered != count * batch_size:
-            raise AssertionError(f"{delivered} examples vs {count} batches of {batch_size}")
+            raise AssertionError(f"got {delivered} examples, expected {count} batches of {batch_size}")
 
     ours(1)
     other(1)
-    return in_turns(ours, other, repetitions)._asdict() | {"examples": batches * batch_size}
+    seconds = in_turns({"ours": lambda: seconds_of(ours), "other": lambda: seconds_of(other)}, repetitions)
+    return {"seconds": seconds, "examples": batches * batch_size}

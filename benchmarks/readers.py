@@ -1,4 +1,4 @@
-"""Shuffled batches beside grain, WebDataset and tf.data: passes in fresh processes, in turns."""
+"""Passes over shuffled batches by Podline, tf.data, grain and WebDataset, each in a fresh process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.child import measure, measure_elsewhere
+from benchmarks.timing import in_turns
 from podline.base.errors import PodlineError, SettingsError
 
 PINNED = ("grain==0.2.18", "array_record==0.8.6", "webdataset==1.0.2", "numpy==2.4.6")
@@ -16,18 +17,18 @@ _SCRIPT = Path(__file__).with_name("other_readers.py")
 
 
 def passes(work: Path, place: dict[str, str], source: str, batch_size: int, repetitions: int) -> dict[str, list[float]]:
-    """Return the seconds of passes over the same images by each side.
+    """Return the seconds of each reader's passes over the same images.
 
     Args:
         work: a folder for the environment of the other readers, and their files.
-        place: root and folder of our data set.
-        source: the folder of the raw files that it was made of.
-        batch_size: examples in a batch; it divides their number.
-        repetitions: passes of each side.
+        place: root and folder of Podline's data set.
+        source: the folder with the data set's raw files.
+        batch_size: examples in a batch; must divide the number of images.
+        repetitions: number of passes of each reader.
 
     Raises:
         SettingsError: the other readers cannot be installed.
-        PodlineError: a side failed, or delivers other images.
+        PodlineError: a reader failed, or the readers deliver different images.
     """
     python = install_readers(work / "env")
     sides: dict[str, Callable[[], dict[str, float]]] = {
@@ -38,23 +39,18 @@ def passes(work: Path, place: dict[str, str], source: str, batch_size: int, repe
         sides[side] = lambda side=side: measure_elsewhere(
             work, python, _SCRIPT, side, source=source, work=str(work), batch_size=batch_size
         )
-    seconds, delivered = {side: list[float]() for side in sides}, {}
-    for repetition in range(repetitions):
-        turns = [*sides][repetition % len(sides) :] + [*sides][: repetition % len(sides)]
-        for side in turns:
-            found = sides[side]()
-            seconds[side].append(found["seconds"])
-            delivered[side] = (found["examples"], found["checksum"])
-    if len({*delivered.values()}) > 1:
-        raise PodlineError(f"the sides deliver other images: {delivered}")
-    return seconds
+    found = in_turns(sides, repetitions)
+    delivered = {side: {(each["examples"], each["checksum"]) for each in passes} for side, passes in found.items()}
+    if len(set().union(*delivered.values())) > 1:
+        raise PodlineError(f"the readers deliver different images: {delivered}")
+    return {side: [each["seconds"] for each in passes] for side, passes in found.items()}
 
 
 def install_readers(folder: Path) -> Path:
-    """Make a virtual environment with the other readers; return its interpreter.
+    """Create a virtual environment with the other readers; return the path of its Python interpreter.
 
     Raises:
-        SettingsError: there is no uv, or no package index.
+        SettingsError: uv is not installed, or no package index has the readers.
     """
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
     if uv is None:

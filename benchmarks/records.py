@@ -1,13 +1,14 @@
-"""Measured in a child process: writing a shard."""
+"""Writes a shard in a child process, as the conversion does and as the TFRecord tutorial does."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import plain
-from benchmarks.timing import in_turns
+from benchmarks.timing import in_turns, seconds_of
 from podline.data.records import RecordLayout, layout_of
 from podline.data.shards import CHUNK_BYTES
 from podline.data.tfrecord import seal
@@ -17,8 +18,8 @@ IMAGE_SHAPE = (32, 32, 3)
 CLASSES = 10
 
 
-def drawn(examples: int) -> dict[str, np.ndarray]:
-    """Draw noise in CIFAR-10's shape: ``image`` uint8 (examples, 32, 32, 3), ``label`` int64 (examples,)."""
+def random_columns(examples: int) -> dict[str, np.ndarray]:
+    """Return noise in CIFAR-10's shape: ``image`` uint8 (examples, 32, 32, 3), ``label`` int64 (examples,)."""
     random = np.random.default_rng(0)
     return {
         "image": random.integers(0, 256, (examples, *IMAGE_SHAPE), np.uint8),
@@ -32,24 +33,27 @@ def cifar_layout() -> RecordLayout:
 
 
 def write_shard(folder: str, examples: int, repetitions: int) -> dict[str, list[float]]:
-    """Time the writing of one TFRecord file: chunks of frames, as the conversion does, and ``tf.train.Example``.
+    """Return the seconds of writing a TFRecord file from chunks of frames, and with ``tf.train.Example``.
 
-    Both sides write the same records and nothing else: what the conversion does beside that (order, checksum,
-    statistics) is measured with the whole job.
+    Both sides write the same records and nothing else. The order, checksums and statistics of a conversion are measured
+    with the whole job.
     """
-    columns, layout = drawn(examples), cifar_layout()
+    columns, layout = random_columns(examples), cifar_layout()
     path = Path(folder) / "shard.tfrecord"
-    seconds = in_turns(
-        lambda: write_chunks(path, layout, columns),
-        lambda: plain.write_shard(path, columns["image"], columns["label"]),
-        repetitions,
-        before=lambda: path.unlink(missing_ok=True),
-    )
-    return seconds._asdict()
+
+    def written(write: Callable[[], None]) -> float:
+        path.unlink(missing_ok=True)
+        return seconds_of(write)
+
+    sides = {
+        "ours": lambda: written(lambda: write_chunks(path, layout, columns)),
+        "other": lambda: written(lambda: plain.write_shard(path, columns["image"], columns["label"])),
+    }
+    return in_turns(sides, repetitions)
 
 
 def write_chunks(path: Path, layout: RecordLayout, columns: dict[str, np.ndarray]) -> None:
-    """Write a shard through one buffer of frames that stays in the processor's cache."""
+    """Write a shard through one small buffer of frames, which stays in the processor's cache."""
     examples, step = len(columns["label"]), CHUNK_BYTES // layout.frame_length
     frames = layout.frames(step)
     with path.open("wb") as stream:

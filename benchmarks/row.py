@@ -1,23 +1,26 @@
-"""One line of the benchmark's answer: a figure of ours beside the same figure of the plain way."""
+"""The result of a benchmark: a value of Podline beside the same value of the plain way."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from podline.base.frozen import Frozen
+
+Measured = Mapping[str, Sequence[float]]
+"""``ours`` and ``other`` → the value of each repetition."""
 
 
 class BenchmarkRow(Frozen):
     """A comparison.
 
     Attributes:
-        name: the benchmark's name; one that measures several things adds ``-bytes`` or ``-memory``.
-        ours: our figure, in ``unit``.
-        other: the plain way's figure, in ``unit``.
-        ratio: how many times better ours is: above 1 is better, whether ``unit`` is a rate, a time or a size.
+        name: the benchmark's name; a benchmark with several rows adds an ending, such as ``-memory``.
+        ours: Podline's value, in ``unit``.
+        other: the value of the plain way, in ``unit``.
+        ratio: by which factor Podline is better: above 1 is better for rates, times and sizes.
         unit: ``images/s``, ``s``, ``bytes`` …
-        note: what the two sides are, and on how much input.
+        note: description of the two sides and of their input.
     """
 
     name: str
@@ -28,22 +31,13 @@ class BenchmarkRow(Frozen):
     note: str
 
 
-def rate_row(
-    name: str, *, count: int, ours: Sequence[float], other: Sequence[float], unit: str, note: str
-) -> BenchmarkRow:
-    """Return a row of rates: ``count`` things in the median of each side's seconds; more is better."""
-    ours_seconds, other_seconds = median(ours), median(other)
-    return BenchmarkRow(
-        name=name,
-        ours=count / ours_seconds,
-        other=count / other_seconds,
-        ratio=other_seconds / ours_seconds,
-        unit=unit,
-        note=note,
-    )
+def rate_row(name: str, seconds: Measured, count: int, note: str, unit: str = "images/s") -> BenchmarkRow:
+    """Return a row of rates, where more is better: ``count`` divided by the median seconds of each side."""
+    ours, other = median(seconds["ours"]), median(seconds["other"])
+    return BenchmarkRow(name=name, ours=count / ours, other=count / other, ratio=other / ours, unit=unit, note=note)
 
 
-def cost_row(name: str, *, ours: Sequence[float], other: Sequence[float], unit: str, note: str) -> BenchmarkRow:
-    """Return a row of costs (seconds, bytes), by the median of each side; less is better."""
-    ours_cost, other_cost = median(ours), median(other)
-    return BenchmarkRow(name=name, ours=ours_cost, other=other_cost, ratio=other_cost / ours_cost, unit=unit, note=note)
+def cost_row(name: str, costs: Measured, note: str, unit: str) -> BenchmarkRow:
+    """Return a row of costs, such as seconds or bytes, where less is better: the median of each side."""
+    ours, other = median(costs["ours"]), median(costs["other"])
+    return BenchmarkRow(name=name, ours=ours, other=other, ratio=other / ours, unit=unit, note=note)

@@ -1,4 +1,4 @@
-"""Running benchmarks by name."""
+"""Runs benchmarks by name."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def run(
     quick: bool = False,
     work: Path | None = None,
 ) -> list[BenchmarkRow]:
-    """Measures.
+    """Run benchmarks; return their rows.
 
     Args:
-        names: which of :data:`~benchmarks.catalogue.BENCHMARKS`, in this order; None is all but those of ``by_name``.
-        listener: told of progress, and of each row as it is known.
-        examples: CIFAR-sized images of ``convert-job``, 500,000 by default; it needs about 10 kB of disk for each.
-        quick: sizes so small that the figures mean nothing: to see that everything works.
-        work: an existing folder for temporary files, which are removed in the end; None is the system's own.
+        names: names in :data:`~benchmarks.catalogue.BENCHMARKS`; None for all except those that run ``by_name``.
+        listener: receives progress, and each row when it is measured.
+        examples: number of CIFAR-sized images of ``convert-job``, 500,000 by default; each needs about 10 kB of disk.
+        quick: use tiny sizes, to test the benchmarks; the figures mean nothing.
+        work: an existing folder for temporary files, which are removed at the end; None for the system's folder.
 
     Raises:
-        SettingsError: there is no such benchmark, too few examples, or no GPU or package index for one that needs it.
-        StoreError: ``work`` cannot be written to.
+        SettingsError: a benchmark does not exist, or lacks a GPU or a package index; or ``examples`` is below 6.
+        StoreError: ``work`` cannot be written.
         PodlineError: a measurement failed.
     """
     chosen = [name for name in BENCHMARKS if not BENCHMARKS[name].by_name] if names is None else list(names)
@@ -44,7 +44,7 @@ def run(
     sizes = QUICK if quick else Sizes()
     if examples is not None:
         if examples < 6:
-            raise SettingsError(f"examples={examples}: the six raw files need at least one image each")
+            raise SettingsError(f"got examples={examples}, expected at least 6: each of six raw files needs an image")
         sizes = sizes.model_copy(update={"examples": examples})
     reporter, rows = Reporter("benchmark", listener), []
     for done, name in enumerate(chosen):

@@ -1,10 +1,10 @@
-"""Accuracy on few images: the defaults of ``podline run images`` beside a short script, and beside the small network.
+"""Compares accuracy on few images: ``podline run images``, a short script, and the recipe's small network.
 
     python -m benchmarks.small_sets photos drawings --minutes 5 --work /tmp/small
 
-The script computes features of frozen EfficientNet-Lite0 at 224 pixels, and fits a logistic regression to them. What
-counts is the *macro accuracy*, the mean over classes, on the source's test split. Prints a row for RESULTS.md for each
-source.
+The script computes features with a frozen EfficientNet-Lite0 at 224 pixels, and fits a logistic regression to them. The
+measure is the *macro accuracy*, the mean over classes, on the source's test split. A row for RESULTS.md is printed for
+each source.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LITE = "efficientnet-lite0"
 
 
 class Way(NamedTuple):
-    """Which test examples a way answers correctly, their labels, and its seconds of training."""
+    """The results of a way: which test answers are right, the test labels, and the training's seconds."""
 
     right: npt.NDArray[np.bool_]
     labels: npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ class Way(NamedTuple):
 
 
 def podline_run(source: Path, root: Path, minutes: float, *options: str) -> Way:
-    """Run the whole pipeline as a user does; exit code 7 is a model that is no better than guessing."""
+    """Run ``podline run images``; exit code 7 means that the model is not better than guessing."""
     command = [str(Path(sys.executable).with_name("podline")), "run", "images", "--source", str(source), "--json"]
     command += ["--root", str(root), "--minutes", str(minutes), *options]
     ran = subprocess.run(command, check=False, stdout=subprocess.PIPE)  # noqa: S603 (our own, in our own interpreter)
@@ -73,7 +73,7 @@ def frozen_network(root: Path) -> keras.Model:
 
 def script(source: Path, root: Path) -> Way:
     """Fit a logistic regression to frozen features, as a short script would."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 (of the extra suspects)
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 (in the extra suspects)
 
     recipe = registry.override(registry.get("images"), {"few": [], "conversion.side": 224})
     data = notebook.convert(recipe, str(root), source)
@@ -86,10 +86,10 @@ def script(source: Path, root: Path) -> Way:
 
 def main() -> None:
     """Print the table's rows."""
-    parser = argparse.ArgumentParser(description="Accuracy on few images, beside a short script.")
+    parser = argparse.ArgumentParser(description="Compare accuracy on few images with a short script.")
     parser.add_argument("sources", nargs="+", type=Path, help="folders of images")
-    parser.add_argument("--work", type=Path, required=True, help="a folder for what is converted and trained")
-    parser.add_argument("--minutes", type=float, default=5, help="for each training")
+    parser.add_argument("--work", type=Path, required=True, help="a folder for data sets and runs")
+    parser.add_argument("--minutes", type=float, default=5, help="time limit of each training")
     args = parser.parse_args()
     for source in args.sources:
         work = args.work / source.name

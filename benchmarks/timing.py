@@ -1,37 +1,27 @@
-"""Two sides timed in turns, so that a slow minute of the machine is a slow minute for both."""
+"""Times sides in turn, so that a slow minute of the machine slows all of them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
-Side = Callable[[], object]
-
-
-class Seconds(NamedTuple):
-    """What each repetition took, in seconds, in the order measured."""
-
-    ours: list[float]
-    other: list[float]
+T = TypeVar("T")
 
 
-def in_turns(ours: Side, other: Side, repetitions: int, before: Side | None = None) -> Seconds:
-    """Time two sides ``repetitions`` times each; who goes first alternates.
+def in_turns(sides: Mapping[str, Callable[[], T]], repetitions: int) -> dict[str, list[T]]:
+    """Call each side ``repetitions`` times; another side begins each time. Return the results by side, in order."""
+    results, turns = {name: list[T]() for name in sides}, deque(sides)
+    for _ in range(repetitions):
+        for name in turns:
+            results[name].append(sides[name]())
+        turns.rotate(-1)
+    return results
 
-    Args:
-        ours: our way; called once for each repetition.
-        other: the plain way.
-        repetitions: how often each is timed.
-        before: called before each timing, outside the clock: to clear what the last one left.
-    """
-    seconds = Seconds([], [])
-    for repetition in range(repetitions):
-        turns = [(ours, seconds.ours), (other, seconds.other)]
-        for side, record in turns if repetition % 2 == 0 else turns[::-1]:
-            if before:
-                before()
-            started = time.perf_counter()
-            side()
-            record.append(time.perf_counter() - started)
-    return seconds
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return the seconds that a call takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

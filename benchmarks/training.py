@@ -1,20 +1,18 @@
-"""Measured in child processes: a training step, and the first one, of our loop and of ``keras.Model.fit``.
+"""Training steps and the first step in child processes, with Podline's loop and with ``keras.Model.fit``.
 
-Both sides have the same recipe: the same network from :mod:`podline.models`, batch and input, and an optimizer with the
-same settings; that of ``fit`` is Keras's own, without our weight decay. A further comparison has our loop on
-both sides, with two layouts of the network's tensors.
+Both sides have the same network, batch, input and optimizer settings; ``fit`` uses Keras's optimizer. Another
+comparison runs Podline's loop with two layouts of the network's tensors.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from benchmarks.timing import in_turns
+from benchmarks.timing import in_turns, seconds_of
 from podline.contract.kind import kind_of
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
@@ -29,63 +27,61 @@ from podline.training.run import configure_process, initial_model, initial_state
 from podline.training.steps import TrainingSteps
 
 _LEARNING_RATE = 0.05
-# More than either side is ever asked for.
 _MANY_STEPS = 1_000_000
 
 
 def train_step(root: str, folder: str, batch_size: int, steps: int, repetitions: int) -> dict[str, list[float]]:
-    """Seconds for a stretch of training steps, each side warm.
+    """Return the seconds of several training steps, after a first call of each side.
 
-    The two sides take turns within one call of ``fit``: its epochs are the plain side's stretches, and ours come
-    between them, so what ``fit`` does once a call is not counted.
+    The epochs of one call of ``fit`` are the measurements of the other side, and Podline's steps run between these
+    epochs. So the work that ``fit`` does once per call is not counted.
 
     Args:
         root: the store.
-        folder: the data set's folder in it.
+        folder: the data set's folder in the store.
         batch_size: examples in a step.
-        steps: in a stretch.
-        repetitions: stretches of each side.
+        steps: steps in a measurement.
+        repetitions: measurements of each side.
     """
     recipe, manifest = _recipe(batch_size), read_manifest(open_store(root), folder)
-    ours = _our_steps(recipe, manifest, root, folder)
-    turns = _Turns(lambda: ours.advance(steps))
-    ours.advance(steps)
+    podline = _our_steps(recipe, manifest, root, folder)
+    podline.advance(steps)
+    ours, begins, ends = list[float](), list[float](), list[float]()
+
+    def begin(*_epoch: Any, **_logs: Any) -> None:
+        ours.append(seconds_of(lambda: podline.advance(steps)))
+        begins.append(time.perf_counter())
+
+    turns = keras.callbacks.LambdaCallback(begin, lambda *_epoch, **_logs: ends.append(time.perf_counter()))
     _fit(recipe, manifest, root, folder, steps, epochs=repetitions + 1, callback=turns)
-    # The first epoch of fit holds its compiling.
-    return {"ours": turns.ours[1:], "other": turns.other[1:]}
+    other = [end - start for start, end in zip(begins, ends, strict=True)]
+    return {"ours": ours[1:], "other": other[1:]}  # fit compiles in the first epoch
 
 
-def layout_steps(
-    root: str, folder: str, batch_size: int, steps: int, repetitions: int, layouts: tuple[str, str], strategy: str
-) -> dict[str, list[float]]:
-    """Seconds for a stretch of training steps with two values of ``model.data_format``, each side warm.
+def layout_steps(root: str, folder: str, batch_size: int, steps: int, repetitions: int) -> dict[str, list[float]]:
+    """Return the seconds of several training steps on a GPU, after a first call of each side.
 
-    Args:
-        root: the store.
-        folder: the data set's folder in it.
-        batch_size: examples in a step.
-        steps: in a stretch.
-        repetitions: stretches of each side.
-        layouts: the sides' ``model.data_format``.
-        strategy: where both run.
+    ``ours`` has ``model.data_format=channels_first``, and ``other`` has ``channels_last``. See :func:`train_step`.
     """
     recipe, manifest = _recipe(batch_size), read_manifest(open_store(root), folder)
-    models = [recipe.model.changed(data_format=layout) for layout in layouts]
-    ours, other = (
-        _our_steps(recipe.changed(model=model), manifest, root, folder, strategy=strategy) for model in models
-    )
+    models = [recipe.model.changed(data_format=layout) for layout in ("channels_first", "channels_last")]
+    ours, other = (_our_steps(recipe.changed(model=model), manifest, root, folder, "gpu") for model in models)
     for side in (ours, other):
         side.advance(steps)
-    return in_turns(lambda: ours.advance(steps), lambda: other.advance(steps), repetitions)._asdict()
+    timed = {
+        "ours": lambda: seconds_of(lambda: ours.advance(steps)),
+        "other": lambda: seconds_of(lambda: other.advance(steps)),
+    }
+    return in_turns(timed, repetitions)
 
 
 def gpus() -> int:
-    """Return how many GPUs TensorFlow can use."""
+    """Return the number of GPUs that TensorFlow can use."""
     return len(tf.config.list_physical_devices("GPU"))
 
 
 def first_step_ours(root: str, folder: str, batch_size: int) -> float:
-    """Seconds from an imported library to the first step's loss, with our loop; call it in a fresh process."""
+    """Return the seconds until the first step's loss with Podline's loop; libraries are already imported."""
     started = time.perf_counter()
     recipe, manifest = _recipe(batch_size), read_manifest(open_store(root), folder)
     _our_steps(recipe, manifest, root, folder).advance(1)
@@ -93,69 +89,34 @@ def first_step_ours(root: str, folder: str, batch_size: int) -> float:
 
 
 def first_step_fit(root: str, folder: str, batch_size: int) -> float:
-    """Seconds to the first loss of ``keras.Model.fit``."""
-    started = time.perf_counter()
+    """Return the seconds until the first step's loss with ``keras.Model.fit``; libraries are already imported."""
+    started, ends = time.perf_counter(), list[float]()
     recipe, manifest = _recipe(batch_size), read_manifest(open_store(root), folder)
-    ended = _FirstBatch()
+    ended = keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_batch, **_logs: ends.append(time.perf_counter()))
     _fit(recipe, manifest, root, folder, steps=1, epochs=1, callback=ended)
-    return ended.time - started
+    return ends[0] - started
 
 
-class _Turns(keras.callbacks.Callback):
-    """Times the epochs of ``fit``, and before each of them a stretch of ours."""
-
-    def __init__(self, stretch: Callable[[], object]) -> None:
-        super().__init__()
-        self.ours: list[float] = []
-        self.other: list[float] = []
-        self._stretch, self._started = stretch, 0.0
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras's interface)
-        started = time.perf_counter()
-        self._stretch()
-        self._started = time.perf_counter()
-        self.ours.append(self._started - started)
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras's interface)
-        self.other.append(time.perf_counter() - self._started)
-
-
-class _FirstBatch(keras.callbacks.Callback):
-    """Notes when the first step's loss is known."""
-
-    time = 0.0
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 (Keras's interface)
-        self.time = time.perf_counter()
-
-
-def _recipe(batch_size: int, name: str = "cifar10", precision: str = "float32") -> Recipe:
-    """Return a recipe of CIFAR-10 without what only one of the sides would do."""
-    changes = {
-        "batch_size": batch_size,
-        "precision": precision,
-        "augmentation": AugmentationSettings(),
-        "ema_decay": 0.0,
-        "task": {**registry.get(name).task.model_dump(), "label_smoothing": 0.0},
-        "schedule": ScheduleSettings(kind="constant", learning_rate=_LEARNING_RATE),
-    }
-    return registry.get(name).changed(**changes)
+def _recipe(batch_size: int) -> Recipe:
+    """Return the recipe ``cifar10`` without the features that only Podline has."""
+    recipe = registry.get("cifar10")
+    return recipe.changed(
+        batch_size=batch_size,
+        augmentation=AugmentationSettings(),
+        ema_decay=0.0,
+        task={**recipe.task.model_dump(), "label_smoothing": 0.0},
+        schedule=ScheduleSettings(kind="constant", learning_rate=_LEARNING_RATE),
+    )
 
 
 def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.data.Dataset:
     reader = open_split(open_store(root), folder, manifest, TRAIN)
     order = TrainingOrder(len(reader), recipe.batch_size, recipe.seed)
-    batches = TrainingInput(
-        reader,
-        manifest,
-        kind_of(recipe).objective(recipe, manifest).fields,
-        order=order,
-        augmentation=recipe.image_augmentation,
-    )
-    return batches.dataset(0, _MANY_STEPS)
+    fields = kind_of(recipe).objective(recipe, manifest).fields
+    return TrainingInput(reader, manifest, fields, order, recipe.image_augmentation).dataset(0, _MANY_STEPS)
 
 
-def _our_steps(recipe: Recipe, manifest: Manifest, root: str, folder: str, *, strategy: str = "cpu") -> TrainingSteps:
+def _our_steps(recipe: Recipe, manifest: Manifest, root: str, folder: str, strategy: str = "cpu") -> TrainingSteps:
     devices = configure_process(recipe, strategy)
     state = initial_state(recipe, manifest, devices)
     batches = _input(recipe, manifest, root, folder)

@@ -75,41 +75,22 @@ def put(client: SyncPrefectClient, automation: AutomationCore) -> str:
 def _gone() -> AutomationCore:
     """Mark our runs without heartbeats as Crashed; this is Prefect's "detect zombie flows" automation."""
     beat = "prefect.flow-run.heartbeat"
-    trigger = {
-        "type": "event",
-        "after": [beat],
-        "expect": [beat, *(f"prefect.flow-run.{end}" for end in _ENDS)],
-        "match": _RUNS,
-        "match_related": _OURS,
-        "for_each": ["prefect.resource.id"],
-        "posture": "Proactive",
-        "threshold": 1,
-        "within": SILENCE.total_seconds(),
-    }
+    expect = [beat, *(f"prefect.flow-run.{end}" for end in _ENDS)]
     crash = {
         "type": "change-flow-run-state",
         "state": "CRASHED",
         "message": "Its heartbeats stopped: its process or machine has ended.",
     }
-    return _automation(
-        GONE, "Marks a run of Podline's deployments as Crashed when its heartbeats stop.", trigger, [crash]
-    )
+    about = "Marks a run of Podline's deployments as Crashed when its heartbeats stop."
+    return _automation(GONE, about, _unless(beat, expect, _RUNS, _OURS, SILENCE), [crash])
 
 
 def _again() -> AutomationCore:
     """Restart a crashed run once; the run count shows how often it has started."""
-    trigger = {
-        "type": "event",
-        "after": ["prefect.flow-run.Crashed"],
-        # Unless a person has already restarted it with the button Retry.
-        "expect": [f"prefect.flow-run.{state}" for state in ("AwaitingRetry", "Scheduled", "Pending")],
-        "match": {**_RUNS, "prefect.run-count": ["1"]},
-        "match_related": _TAGGED,
-        "for_each": ["prefect.resource.id"],
-        "posture": "Proactive",
-        "threshold": 1,
-        "within": _PAUSE.total_seconds(),
-    }
+    # Unless a person has already restarted it with the button Retry.
+    expect = [f"prefect.flow-run.{state}" for state in ("AwaitingRetry", "Scheduled", "Pending")]
+    first = {**_RUNS, "prefect.run-count": ["1"]}
+    trigger = _unless("prefect.flow-run.Crashed", expect, first, _TAGGED, _PAUSE)
     again = {
         "type": "change-flow-run-state",
         "state": "SCHEDULED",
@@ -139,6 +120,14 @@ def _pauses(blocks: Sequence[UUID]) -> AutomationCore:
         "{{ event.payload.message }}\n{{ flow_run|ui_url }}",
     )
     return _automation(PAUSES, "Sends the schedule and the reason to the blocks of nights.notify.", trigger, actions)
+
+
+def _unless(
+    after: str, expect: list[str], match: dict[str, Any], related: dict[str, Any], within: timedelta
+) -> dict[str, Any]:
+    """Return a trigger that fires when none of the events ``expect`` follows the event ``after`` in time."""
+    more = {"after": [after], "for_each": ["prefect.resource.id"], "within": within.total_seconds()}
+    return _when(expect, match, related) | more | {"posture": "Proactive"}
 
 
 def _when(events: list[str], match: dict[str, Any], related: dict[str, Any] = _TAGGED) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The server process: Prefect's application, which every request needs the secret for.
+"""The server process: Prefect's application, which answers only requests with the secret.
 
 ``python -m podline.deployments.server`` starts it. With ``--listen-fd N`` it serves on a socket of the parent
 process. With ``--until-input-ends`` it also ends with the parent, which holds the other end of standard input.
@@ -16,15 +16,16 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from prefect.server.api.server import create_app
 from prefect.settings import PREFECT_HOME, PREFECT_SERVER_API_AUTH_STRING, PREFECT_SERVER_API_KEEPALIVE_TIMEOUT
+from sqlalchemy import Engine, event
 
 from podline.base.errors import SettingsError
 from podline.base.secret import checked
-from podline.deployments.sqlite_writes import lock_at_begin
-from podline.settings.machine import SERVER_SECRET
+from podline.settings.environment import SERVER_SECRET
 from podline.stages.supervision import processes
 from podline.store.locks import locked
 
@@ -41,6 +42,23 @@ class _Server(uvicorn.Server):
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         with locked(self._lock):
             await super().startup(sockets)
+
+
+def lock_at_begin() -> None:
+    """Make all later SQLite transactions of this process take the write lock when they begin.
+
+    Prefect begins a writing transaction with ``BEGIN DEFERRED``, which takes the write lock at the first write. If the
+    transaction has read before, and another one has written meanwhile, SQLite refuses it at once ("database is
+    locked"), regardless of the busy timeout. The answer is 503, and the data from the UI is lost. ``BEGIN IMMEDIATE``
+    takes the lock at the beginning, and waits for it for up to 60 s, which Prefect sets. Prefect has no setting for it.
+
+    Reads outside of transactions and PostgreSQL are not affected.
+    """
+    event.listen(Engine, "before_cursor_execute", _immediate, retval=True)
+
+
+def _immediate(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> tuple[str, Any]:
+    return ("BEGIN IMMEDIATE" if statement == "BEGIN DEFERRED" else statement), parameters
 
 
 def main() -> None:

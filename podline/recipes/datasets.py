@@ -19,12 +19,13 @@ from podline.base import entry_points
 from podline.base.errors import SettingsError
 from podline.base.frozen import Frozen, Json
 from podline.documents.manifest import USUAL_KIND
+from podline.recipes.bounds import NAME
 from podline.recipes.parts import Registry
 from podline.recipes.shipped import DATA_SETS
 from podline.settings.machine import nearest
 
 ENTRY_POINTS = "podline.datasets"
-DatasetName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")]
+DatasetName = Annotated[str, Field(pattern=NAME)]
 """The name of a data set, of its folder in the store, and the start of its file names."""
 OWN = "."
 """The separator between a data set's name and the user's own name, as in ``images.flowers``."""
@@ -121,7 +122,7 @@ class DataSet:
         model: type[ConverterSettings] = self.code(self.settings)
         for name in given:
             if name not in model.model_fields:
-                there = nearest(name, model.model_fields) if model.model_fields else "it has none of its own"
+                there = nearest(name, model.model_fields) if model.model_fields else "it has no settings"
                 raise SettingsError(f"{name}: the data set {self.name} has no such setting; {there}")
         try:
             return model.model_validate(dict(given))

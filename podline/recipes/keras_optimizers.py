@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class KerasOptimizer(NamedTuple):
-    """An optimizer of Keras.
-
-    Attributes:
-        name: name of the class in ``keras.optimizers``.
-        learning_rate: default learning rate of a recipe.
-    """
-
-    name: str
-    learning_rate: float = 0.001
-
-
 KERAS_OPTIMIZERS = {
-    "sgd": KerasOptimizer("SGD", 0.01),
-    "adam": KerasOptimizer("Adam"),
-    "adamw": KerasOptimizer("AdamW"),
-    "adadelta": KerasOptimizer("Adadelta"),
-    "adagrad": KerasOptimizer("Adagrad"),
-    "adamax": KerasOptimizer("Adamax"),
-    "ftrl": KerasOptimizer("Ftrl"),
-    "keras_adafactor": KerasOptimizer("Adafactor"),
-    "keras_muon": KerasOptimizer("Muon"),
-    "lamb": KerasOptimizer("Lamb"),
-    "lion": KerasOptimizer("Lion"),
-    "nadam": KerasOptimizer("Nadam"),
-    "rmsprop": KerasOptimizer("RMSprop"),
-    "schedule_free_adamw": KerasOptimizer("ScheduleFreeAdamW", 0.0025),
+    "sgd": "SGD",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "adadelta": "Adadelta",
+    "adagrad": "Adagrad",
+    "adamax": "Adamax",
+    "ftrl": "Ftrl",
+    "keras_adafactor": "Adafactor",
+    "keras_muon": "Muon",
+    "lamb": "Lamb",
+    "lion": "Lion",
+    "nadam": "Nadam",
+    "rmsprop": "RMSprop",
+    "schedule_free_adamw": "ScheduleFreeAdamW",
 }
-"""Kind in recipes → optimizer; the kinds ``adafactor`` and ``muon`` are Podline's own optimizers."""
+"""Kind in recipes → class in ``keras.optimizers``; ``adafactor`` and ``muon`` are Podline's own optimizers."""
 USUAL_RATES = {
-    **{kind: optimizer.learning_rate for kind, optimizer in KERAS_OPTIMIZERS.items()},
+    **dict.fromkeys(KERAS_OPTIMIZERS, 0.001),
+    "sgd": 0.01,
+    "schedule_free_adamw": 0.0025,
     "adafactor": 0.01,
     "muon": 0.05,
 }

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.recipes.targets import Targets
-from podline.recipes.task import NamedSettings
+from podline.recipes.task import TaskSettings
 
 
 @dataclass(frozen=True)
-class KindFacts(NamedSettings):
+class KindFacts:
     """The facts about a kind of task; a package adds a kind by an entry point ``podline.kinds`` for this object.
 
     Attributes:
@@ -24,14 +24,16 @@ class KindFacts(NamedSettings):
         lost: heading for the examples that the other run answered better; a format string with ``{shown}``, the
             number of pictures, and ``{lost}``, the number of these examples.
         says: heading for a run's answers; a format string with ``{}`` for the run's name.
-        lost_hint: explanation of the marks in the pictures below the heading ``lost``.
-        large_pictures: whether a sheet shows fewer, larger pictures, as for people in photographs.
+        lost_hint: explanation of what is drawn into the pictures below the heading ``lost``.
+        large_pictures: whether a sheet has fewer and larger pictures, for example of people in photographs.
         own_measures: whether measures of installed packages are computed.
         seed_spreads: rows (least number of classes, standard deviation of the main measure between seeds, standard
-            deviation of a class or joint). Luck is excluded, and a deviation at the share r is divided by
-            sqrt(4 r (1 - r)).
+            deviation of a class or joint), without the noise of sampling test examples. A deviation at the share r is
+            divided by sqrt(4 r (1 - r)).
     """
 
+    name: str
+    settings: type[TaskSettings]
     document: type[AnyEvaluation]
     targets: Targets
     kind: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import cast
 
 from podline.base.errors import ArtifactError, SettingsError
 from podline.base.frozen import is_object
@@ -21,7 +22,7 @@ def facts_named(name: str) -> KindFacts:
     Raises:
         SettingsError: the kind does not exist, its package cannot be imported, or the object is not a kind's facts.
     """
-    found: object = KINDS.load(name)
+    found = cast("object", KINDS.load(name))  # a package may have registered anything
     if isinstance(found, KindFacts):
         return found
     raise SettingsError(f"kind of task {name}: got {found!r}, expected a podline.recipes.kind_facts.KindFacts")

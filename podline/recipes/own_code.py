@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, EntryPoint
 from pathlib import Path
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 from podline.base.errors import SettingsError
 from podline.base.frozen import Json
@@ -105,15 +105,6 @@ def _of_parts(recipe: Recipe) -> dict[str, str]:
     }
 
 
-@runtime_checkable
-class _Readable(Protocol):
-    """A module loader that can return the bytes of a file."""
-
-    def get_data(self, path: str) -> bytes:
-        """Return the bytes of a file."""
-        ...
-
-
 class _Own:
     """The set of modules in the same package, folder or distribution as the modules ``names``."""
 
@@ -151,7 +142,7 @@ def _folder(top: str) -> Path | None:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """Return the spec of a module without importing parent packages, unlike importlib.util.find_spec."""
+    """Return the spec of a module; parent packages are not imported, unlike with importlib.util.find_spec."""
     top, *inner = name.split(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -166,9 +157,10 @@ def _spec_of(name: str) -> ModuleSpec | None:
 
 def _read(spec: ModuleSpec) -> tuple[str, list[str]]:
     """Return the digest of a module, and the names of the modules that it may import."""
-    if not spec.has_location or not isinstance(spec.loader, _Readable):  # a folder without __init__.py
+    get_data = getattr(spec.loader, "get_data", None)
+    if not spec.has_location or get_data is None:  # a folder without __init__.py
         return "", []
-    data = spec.loader.get_data(str(spec.origin))
+    data: bytes = get_data(str(spec.origin))
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):
         if str(spec.origin).endswith(".py"):
             tree = ast.parse(data)

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Literal, cast
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
@@ -150,21 +150,14 @@ class InitSettings(Frozen):
         return f"{self.file} ({self.licence}, published in {self.published})" if self.published else self.file
 
 
-def _numbers(value: Json, path: str = "", *, may_be_off: bool = False) -> Iterator[tuple[str, float, bool]]:
-    """Yield each float in a value with its dotted path, and whether its field may be None for off."""
+def _numbers(value: Json, path: str = "") -> Iterator[tuple[str, float]]:
+    """Yield each float in a JSON value with its dotted path."""
     if isinstance(value, float):
-        yield path, value, may_be_off
-    for name, each in _inside(value):
-        field = type(value).model_fields.get(name) if isinstance(value, Frozen) else None
-        off = field is not None and not field.is_required() and field.default is None
-        yield from _numbers(each, f"{path}.{name}" if path else str(name), may_be_off=off)
-
-
-def _inside(value: Json) -> Iterable[tuple[Json, Json]]:
-    """Return the (name, value) pairs of a model or JSON object, or the (index, value) pairs of a JSON array."""
-    if isinstance(value, Frozen | dict):
-        return dict(cast("dict[str, Json]", value)).items()
-    return enumerate(cast("Sequence[Json]", value)) if isinstance(value, list | tuple) else ()
+        yield path, value
+    elif isinstance(value, list | tuple):
+        value = dict(enumerate(cast("list[Json]", value)))
+    for name, each in value.items() if is_object(value) else ():
+        yield from _numbers(each, f"{path}.{name}".lstrip("."))
 
 
 def _usual_task(validated: JsonObject) -> TaskSettings:
@@ -269,9 +262,9 @@ class Recipe(Frozen):
 
     @model_validator(mode="after")
     def _has_finite_numbers(self) -> Recipe:
-        for path, value, may_be_off in _numbers(self):
+        for path, value in _numbers(self.model_dump()):
             if not math.isfinite(value):
-                raise ValueError(f"{path}={value}: expected a finite number{', or None for off' if may_be_off else ''}")
+                raise ValueError(f"got {path}={value}, expected a finite number; give None if it can be off")
         return self
 
     @field_validator("task", mode="before")

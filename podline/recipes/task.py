@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from podline.base.errors import SettingsError
 from podline.base.frozen import Frozen, Json, JsonObject
@@ -13,22 +12,12 @@ from podline.recipes import shipped
 from podline.recipes.parts import Registry
 from podline.recipes.published_weights import Pretrained
 
+if TYPE_CHECKING:
+    from podline.recipes.kind_facts import KindFacts
+    from podline.recipes.settings import Recipe
+
 COMMON = ("model", "augmentation", "loss")
 """Sections of a recipe that only some kinds of task use."""
-
-
-class WithTask(Protocol):
-    """A recipe with a section ``task``."""
-
-    @property
-    def name(self) -> str:
-        """The recipe's name."""
-        ...
-
-    @property
-    def task(self) -> TaskSettings:
-        """The section of the kind of task."""
-        ...
 
 
 class TaskSettings(Frozen):
@@ -57,7 +46,7 @@ class TaskSettings(Frozen):
     kind: str
 
     @classmethod
-    def of(cls, recipe: WithTask) -> Self:
+    def of(cls, recipe: Recipe) -> Self:
         """Return the section of a recipe of this kind.
 
         Raises:
@@ -116,20 +105,7 @@ class UnknownTask(TaskSettings, extra="allow"):
     mixes_targets = True
 
 
-@dataclass(frozen=True)
-class NamedSettings:
-    """The facts of a kind of task that recipes need; :class:`podline.recipes.kind_facts.KindFacts` adds more.
-
-    Attributes:
-        name: name in recipes and data sets.
-        settings: the model of a recipe's ``task``.
-    """
-
-    name: str
-    settings: type[TaskSettings]
-
-
-KINDS: Registry[NamedSettings] = Registry("kind of task", "podline.kinds", shipped.KINDS)
+KINDS: Registry[KindFacts] = Registry("kind of task", "podline.kinds", shipped.KINDS)
 
 
 def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:

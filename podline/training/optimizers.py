@@ -114,7 +114,7 @@ def _decay_of(settings: OptimizerSettings) -> float:
 
 
 def _keras_class(kind: str) -> Any:
-    return getattr(keras.optimizers, KERAS_OPTIMIZERS[kind].name)
+    return getattr(keras.optimizers, KERAS_OPTIMIZERS[kind])
 
 
 def of_keras(settings: OptimizerSettings, learning_rate: float) -> keras.optimizers.Optimizer:

@@ -24,11 +24,11 @@ from podline.base.errors import (
     SourceError,
     StoreUnavailableError,
 )
-from podline.beam_jobs import decoding, runners
+from podline.beam_jobs import decoding, failures, runners
 from podline.beam_jobs.conversion import add_steps
 from podline.beam_jobs.decoding import EngineDecoding
 from podline.beam_jobs.engines import open_engine
-from podline.beam_jobs.failures import error_within, keep_podline_errors
+from podline.beam_jobs.failures import error_within
 from podline.beam_jobs.jobs import JobContext
 from podline.beam_jobs.runners import run
 from podline.data.decoded_rows import DecodedRows, joined
@@ -76,13 +76,7 @@ def test_prism_must_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("error", [SourceError("a 'quoted' line\nand a second"), StoreUnavailableError("später")])
 def test_an_error_survives_as_text(error: PodlineError) -> None:
-    @keep_podline_errors
-    def step() -> None:
-        raise error
-
-    with pytest.raises(RuntimeError) as raised:
-        step()
-    text = f"Traceback …\n  File …\nRuntimeError: {raised.value} [while running 'Write or find']\nand more"
+    text = f"Traceback …\n  File …\nRuntimeError: {failures.encoded(error)} [while running 'Write or find']\nand more"
     for seen in (text, repr(text)):
         found = error_within(seen, "dask:h:1")
         assert type(found) is type(error)
@@ -101,7 +95,7 @@ def test_a_dead_worker_is_known_by_its_thread_not_by_beam_s_words(monkeypatch: p
         pipeline = engine("podline")
         monkeypatch.setattr(type(pipeline), "run", lose)
         with pytest.raises(ChildKilledError, match="worker process"):
-            run(pipeline)
+            run(pipeline, "local", print, print)
 
 
 class Interrupted:
@@ -141,7 +135,7 @@ def test_an_interrupted_job_is_cancelled_or_the_user_is_warned(
     monkeypatch.setattr(runners, "_TO_CANCEL", 1.0)
     heard = list[str]()
     with pytest.raises(KeyboardInterrupt):
-        run(pipeline, engine, warn=heard.append)
+        run(pipeline, engine, print, heard.append)
     pipeline.ended.set()
     assert pipeline.cancelled == cancelled
     assert heard == ([f"engine dataflow: {warning}; cancel it in the engine"] if warning else [])
@@ -182,7 +176,7 @@ class InThisProcess:
     def again(self) -> None:
         pipeline = beam.Pipeline()
         add_steps(pipeline, self.count, self.step)
-        run(pipeline)
+        run(pipeline, "local", print, print)
 
 
 def pixels(rows: DecodedRows, looks: list[Look]) -> np.ndarray:

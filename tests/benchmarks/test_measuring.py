@@ -1,7 +1,8 @@
-"""What every benchmark is made of, and that the plain side does the same work. Nothing here is timed."""
+"""Benchmarks run, compare medians of sides in turn, and give both sides the same work."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 import tensorflow as tf
 
 import podline
-from benchmarks import conversion, plain, records, run
+from benchmarks import conversion, plain, records
 from benchmarks.child import measure
 from benchmarks.readers import install_readers
 from benchmarks.row import cost_row, rate_row
+from benchmarks.running import run
 from benchmarks.timing import in_turns
 from podline.base.errors import PodlineError, SettingsError
 from podline.base.progress import Event
@@ -20,17 +22,16 @@ from podline.commands.benchmark import benchmark
 
 
 def test_a_row_has_medians_and_a_ratio_that_is_larger_the_better() -> None:
-    row = rate_row("pass", count=100, ours=[9, 1, 2], other=[10, 8, 50], unit="images/s", note="")
+    row = rate_row("pass", {"ours": [9, 1, 2], "other": [10, 8, 50]}, 100, "")
     assert (row.ours, row.other, row.ratio) == (50, 10, 5)
-    row = cost_row("pass", ours=[2, 4], other=[6, 6, 100], unit="s", note="")
+    row = cost_row("pass", {"ours": [2, 4], "other": [6, 6, 100]}, "", "s")
     assert (row.ours, row.other, row.ratio) == (3, 6, 2)
 
 
 def test_sides_take_turns_and_the_one_that_starts_alternates() -> None:
-    calls: list[str] = []
-    seconds = in_turns(lambda: calls.append("ours"), lambda: calls.append("other"), 3, before=lambda: calls.append("-"))
-    assert "".join(name[:2] for name in calls) == "-ou-ot-ot-ou-ou-ot"
-    assert len(seconds.ours) == len(seconds.other) == 3
+    calls = itertools.count()
+    turns = in_turns({"ours": lambda: next(calls), "other": lambda: next(calls)}, 3)
+    assert turns == {"ours": [0, 3, 4], "other": [1, 2, 5]}
 
 
 def test_a_failed_child_is_an_error_with_its_last_words(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_without_the_repository_a_comparison_says_where_it_is(tmp_path: Path, mo
 
 @pytest.fixture
 def both_files(tmp_path: Path) -> tuple[Path, Path]:
-    columns = records.drawn(50)
+    columns = records.random_columns(50)
     ours, other = tmp_path / "ours.tfrecord", tmp_path / "plain.tfrecord"
     records.write_chunks(ours, records.cifar_layout(), columns)
     plain.write_shard(other, columns["image"], columns["label"])
@@ -100,7 +101,7 @@ def test_both_writers_write_the_same_examples(both_files: tuple[Path, Path]) -> 
 
 
 def test_the_plain_conversion_reads_every_row_as_an_image_of_interleaved_channels(tmp_path: Path) -> None:
-    conversion.make_raw_files(str(tmp_path / "raw"), 13)
+    conversion.make_source(str(tmp_path / "raw"), 13)
     files = sorted((tmp_path / "raw").glob("*.bin"))
     rows = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, 3073) for file in files])
     (tmp_path / "target").mkdir()

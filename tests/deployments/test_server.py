@@ -25,8 +25,8 @@ from prefect.settings import PREFECT_SERVER_API_AUTH_STRING, temporary_settings
 from prefect.settings.models.server.services import ServerServicesDBVacuumSettings
 from starlette.routing import Mount
 
-from podline.deployments import event_order, sqlite_writes
-from podline.settings.machine import server_environment
+from podline.deployments import event_order, server
+from podline.settings.environment import server_environment
 
 SECRET, WRONG = ("night", "shift-7421"), ("night", "shift-742")
 # Probes, and what every copy of Prefect says of itself: its API in words, and where the UI finds it.
@@ -168,12 +168,12 @@ def test_a_transaction_that_has_read_can_still_write(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "prefect.db") as database:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("CREATE TABLE runs (number INTEGER)")
-    sqlite_writes.lock_at_begin()
+    server.lock_at_begin()
     try:
         # The other one has to wait: it, and not the transaction, is what meets the lock.
         assert "locked" in asyncio.run(_read_then_write(tmp_path / "prefect.db"))
     finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", sqlite_writes._immediate)
+        sa.event.remove(sa.Engine, "before_cursor_execute", server._immediate)
     with sqlite3.connect(tmp_path / "prefect.db") as database:
         assert database.execute("SELECT number FROM runs").fetchall() == [(2,)]
 

@@ -280,16 +280,15 @@ def test_a_number_is_refused_by_name_or_a_training_is_planned_with_it(value: str
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "got"),
     [
-        ("optimizer.clip_norm=Infinity", "optimizer.clip_norm=inf: expected a finite number, or None for off"),
-        ('augmentation.also={"noise": [1, NaN]}', "augmentation.also.noise.1=nan: expected a finite number"),
+        ("optimizer.clip_norm=Infinity", "optimizer.clip_norm=inf"),
+        ('augmentation.also={"noise": [1, NaN]}', "augmentation.also.noise.1=nan"),
     ],
 )
-def test_infinity_is_refused_where_no_bound_is_in_the_way(words: str, message: str) -> None:
-    with pytest.raises(SettingsError) as refused:
+def test_infinity_is_refused_where_no_bound_is_in_the_way(words: str, got: str) -> None:
+    with pytest.raises(SettingsError, match=f"got {got}, expected a finite number; give None if it can be off$"):
         Choices(assignments=(words,)).apply(CLASSES)
-    assert str(refused.value) == f"recipe t: {message}" or str(refused.value).endswith(message)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ from podline.base.interruptions import Interruption, interruptible
 from podline.base.progress import Event, Listener, Reporter, silent, to_line
 from podline.base.stopwatch import spans
 from podline.settings.cluster import lost
-from podline.settings.machine import STAGE_MARK, cluster, load
+from podline.settings.environment import STAGE_MARK
+from podline.settings.machine import cluster, load
 from podline.settings.strategies import WORKERS
 from podline.stages.base import Result, Spec
 from podline.stages.specs import TrainSpec

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from podline.base.errors import SettingsError, WorkerLostError
-from podline.settings.machine import Settings, job_environment
+from podline.settings.environment import job_environment
 
 _SECONDS = 60.0
 PENDING, COMPLETED, CANCELLED = "PENDING", "COMPLETED", "CANCELLED"
