@@ -40,14 +40,7 @@ def shaken(batches):
 
 
 def finished_pose_run(root: Path, answers: Answers = shaken, split: str = "test", seed: int = 0) -> ReportSpec:
-    """Put people and a trained, evaluated run into a store; data and judgement are made once and copied.
-
-    Args:
-        root: of the store.
-        answers: what the network says.
-        split: what it was judged on.
-        seed: of the training; another one is another run on the same data, judged alike.
-    """
+    """Put people and a trained, evaluated run into a store; data and evaluation are made once and copied."""
     shutil.copytree(_people(), root, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".podline"))
     store = open_store(root)
     recipe = RECIPE.model_copy(update={"seed": seed})

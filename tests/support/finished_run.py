@@ -52,15 +52,7 @@ def finished_run(
     accuracy: float = 0.8,
     seed: int = 0,
 ) -> ReportSpec:
-    """Puts a data set and a trained, evaluated run into a store.
-
-    Args:
-        root: of the store.
-        class_names: of the data set.
-        records: of each split.
-        accuracy: about what the model is made to get right.
-        seed: of the training; another one is another run on the same data.
-    """
+    """Put a data set and a trained, evaluated run into a store; another seed is another run on the same data."""
     random = np.random.default_rng(0)
     store = open_store(root)
     images = random.integers(0, 256, (records, 32, 32, 3), np.uint8)
@@ -217,7 +209,6 @@ def publish_evaluation(store: Store, spec: EvaluateSpec, document: Any, command:
 
 
 def origin_of(store: Store, spec: TrainSpec) -> Origin:
-    """What produced a made-up run; the machine that it ran on is always the same one."""
     return Origin(
         recipe=spec.recipe.name,
         settings={"recipe": plain(spec.recipe), "machine": {"workers": 2}},

@@ -29,7 +29,6 @@ class Labelled(NamedTuple):
 
 
 def png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """A PNG file."""
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, "PNG")
     return stream.getvalue()

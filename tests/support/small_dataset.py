@@ -44,11 +44,7 @@ CLASS_NAMES = ("dark", "stripes", "bright")
 
 
 def drawn(count: int, seed: int, side: int = 8) -> dict[str, np.ndarray]:
-    """Images of three classes that a small network tells apart soon, but not at once.
-
-    Returns:
-        ``image``, uint8 (count, side, side, 3), and ``label``, int64 (count,).
-    """
+    """Return ``image`` uint8 (n, side, side, 3) and ``label`` int64 (n,) of three classes that are learned soon."""
     random = np.random.default_rng(seed)
     labels = random.integers(0, len(CLASS_NAMES), count)
     stripes = np.where(np.arange(side) % 2, 40, -40)[:, None, None]
@@ -91,14 +87,7 @@ def filled_from(layout: RecordLayout, read: Callable[[int, int], Mapping[str, np
 def publish_dataset(
     root: Path | str, *, train: int = 96, test: int = 40, splits: dict[str, dict[str, np.ndarray]] | None = None
 ) -> Manifest:
-    """Puts a data set, several shards a split, into a store; as ``datasets/sample/FINGERPRINT``.
-
-    Args:
-        root: of the store.
-        train: examples in the training split.
-        test: examples in the test split.
-        splits: the examples themselves, instead of drawn ones.
-    """
+    """Put a data set with several shards a split into a store, as ``datasets/sample/FINGERPRINT``."""
     splits = splits or {"train": drawn(train, 0), "test": drawn(test, 1)}
     # About a third of the test split in a shard, so that batches come from more than one.
     return publish(root, "sample", CLASS_NAMES, splits, shard_records=max(1, len(splits["test"]["label"]) // 3))
@@ -114,17 +103,7 @@ def publish(
     kind: str = "classification",
     facts: JsonObject | None = None,
 ) -> Manifest:
-    """Puts examples into a store, by the library's own record and shard code; as ``datasets/<dataset>/FINGERPRINT``.
-
-    Args:
-        root: of the store.
-        dataset: its name.
-        class_names: its classes.
-        splits: the examples: of each field an array, (count, ...).
-        shard_records: about so many of them are in a shard.
-        kind: of task.
-        facts: see Manifest.facts.
-    """
+    """Put examples (field → array) into a store, in shards of about ``shard_records``."""
     store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
     columns = next(iter(splits.values()))
     features = {name: Feature(name, values.dtype.name, values.shape[1:]) for name, values in columns.items()}

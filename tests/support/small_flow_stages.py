@@ -112,7 +112,6 @@ def train_trial(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
 
 def trained(spec: TrainSpec, weights: bytes) -> TrainResult:
-    """What a training of these weights answers."""
     figures: dict[str, Any] = {"seconds": 1.0, "steps": 1, "epochs": 1.0, "examples": 1, "parameters": 1, "loss": 0.5}
     figures |= {"examples_per_second": 1.0, "waiting_for_input": 0.0}
     return TrainResult(run=spec.run, folder=spec.folder, weights_sha256=digests.of_bytes(weights), **figures)
@@ -189,7 +188,6 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
 
 
 def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
-    """A page of one line."""
     _note_run(spec, "report")
     files = {"report.html": b"<p>fine</p>", "report.md": b"# It went well"}
     html, markdown = (f"{spec.folder}/{name}" for name in files)
@@ -244,7 +242,6 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
 
 
 def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
-    """Finds nothing wrong."""
     _note_run(spec, "validate")
     result = ValidateResult(records=70, shards=1, duplicates_within=0)
     complete(open_store(spec.root), spec.folder, spec, result, [f"{spec.folder}/shard"])
@@ -252,7 +249,6 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
 
 
 def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
-    """A chart of a few bytes."""
     _note_run(spec, "lr-find")
     found: dict[str, Any] = {"learning_rate": 0.1, "floor": (0.05, 0.2), "blow_up": None, "reasons": ("because",)}
     found |= {"recipe_rate": spec.recipe.schedule.learning_rate, "steps": spec.steps}

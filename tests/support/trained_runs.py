@@ -41,11 +41,7 @@ def trained(store: Store, seed: int, fingerprint: str = FINGERPRINT, **values: A
 
 
 def untrained(root: Path, recipe: Recipe, manifest: Manifest) -> TrainSpec:
-    """Put a finished run with initial weights into a store: no training step is traced, which takes most of the time.
-
-    Returns:
-        What the run was asked for.
-    """
+    """Put a finished run with initial weights into a store; return its spec. No training step is traced."""
     store, spec = open_store(root), TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint)
     model = initial_model(recipe, manifest, configure_process(recipe))
     sha256 = export_model(store, spec.folder, model, np.zeros((1, *manifest.image_shape), np.uint8))

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import fault_proxy
 import numpy as np
 from small_dataset import small_recipe
+from waiting import wait_until
 
 from podline.base.errors import PodlineError, PreemptedError
 from podline.base.progress import Event, Reporter, silent
@@ -49,7 +50,6 @@ from podline.training.mirror import mirrored
 _MACHINE, _AHEAD, _SMALL = "_TEST_MACHINE", "_TEST_CLOCK_AHEAD", "_TEST_SMALL"
 LEASE_SECONDS = 3.0
 STEPS = 12
-_LIMIT_SECONDS = 300.0
 
 if ahead := os.environ.get(_AHEAD):
     real_time = time.time
@@ -116,12 +116,7 @@ def main() -> None:
 
 
 class Machine:
-    """One machine; at most one command runs on it.
-
-    Attributes:
-        name: its name, which its weights depend on.
-        ended: of each command that has ended: its exit code, negative for a signal, and the last line that it printed.
-    """
+    """A machine that runs at most one command; ``ended`` has the exit code and the last line of each earlier one."""
 
     def __init__(self, name: str, home: Path, bucket: str, spec: TrainSpec, proxy: Any, *, ahead: float) -> None:
         self.name, self.ended = name, list[tuple[int, str]]()
@@ -147,7 +142,6 @@ class Machine:
 
     @property
     def busy(self) -> bool:
-        """Whether its command runs, or is stopped; one that has ended is noted."""
         if self._process is not None and self._process.poll() is not None:
             said = self._process.communicate()[0].splitlines()  # closes the pipe, too
             self.ended.append((self._process.returncode, said[-1] if said else ""))
@@ -155,7 +149,6 @@ class Machine:
         return self._process is not None
 
     def start(self) -> None:
-        """Starts the command, unless it runs."""
         if not self.busy:
             command = [sys.executable, "-m", "two_machines", self._spec.model_dump_json()]
             with self._log.open("a") as log:
@@ -164,26 +157,21 @@ class Machine:
                 )
 
     def suspend(self) -> None:
-        """Stops every process of the machine."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets the processes go on, and brings the network back."""
         self._proxy.reachable.set()
         self._signal(signal.SIGCONT)
 
     def cut(self) -> None:
-        """Takes the network away."""
         self._proxy.reachable.clear()
 
     def kill(self) -> None:
-        """Kills every process of the machine."""
         self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait(60)
 
     def lose_disk(self) -> None:
-        """Makes the machine a new one: nothing is left of what it kept, except in the bucket."""
         self.kill()
         shutil.rmtree(self._environment["PODLINE_STORE_CACHE"], ignore_errors=True)
 
@@ -249,17 +237,17 @@ def played(folder: Path, gcs: str, store: Store, spec: TrainSpec, acts: list[tup
         both[0].start()
         for _, which, act in [each for each in acts if each[0] < 0]:
             ACTS[act](both[which])
-        _until(lambda: store.exists(f"{spec.folder}/{LEASE}"))
+        wait_until(lambda: store.exists(f"{spec.folder}/{LEASE}"))
         began = time.monotonic()
         for at, which, act in [each for each in acts if each[0] >= 0]:
-            _until(lambda at=at: _crown(store, spec, both) or time.monotonic() >= began + at)
+            wait_until(lambda at=at: _crown(store, spec, both) or time.monotonic() >= began + at)
             if act == "wait":
-                _until(lambda which=which: _has_result(both[1 - which]))
+                wait_until(lambda which=which: _has_result(both[1 - which]))
             else:
                 ACTS[act](both[which])
         for each in both:
             each.resume()
-        _until(lambda: _all_done(store, spec, both))
+        wait_until(lambda: _all_done(store, spec, both))
         return Played(_problems(store, spec, both), _codes(both))
 
 
@@ -299,13 +287,6 @@ def _crown(store: Store, spec: TrainSpec, both: tuple[Machine, Machine]) -> None
             weights = json.loads(next(line for code, line in each.ended if code == 0))["weights"]
             model = Candidate(spec.run, weights, spec.recipe.dataset, spec.fingerprint)
             champions.crown(store, spec.recipe.name, model, None, "promoted")
-
-
-def _until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + _LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def real_recipe() -> Recipe:

@@ -6,33 +6,24 @@ import contextlib
 import os
 import socket
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dask_cluster import start_apart
 from free_ports import free_ports
+from waiting import wait_until
 
 
 @contextlib.contextmanager
 def worker_pool(folder: Path, hidden: Path, more: Mapping[str, str]) -> Iterator[str]:
-    """Yield the address of a pool that is gone, with all that it started, when the body ends.
-
-    Args:
-        folder: an empty one, for the log and for what workers write.
-        hidden: what workers must not see.
-        more: variables of the workers' environment.
-    """
+    """Yield the address of a pool of workers in an empty folder that do not see the files in ``hidden``."""
     [port] = free_ports(1)
     # The pool starts plain `python`.
     more = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **more}
     command = ("apache_beam.runners.worker.worker_pool_main", f"--service_port={port}")
     process = start_apart(folder, hidden, more, *command, alone=True)
     try:
-        deadline = time.monotonic() + 240
-        while not _listens("127.0.0.1", port):
-            assert time.monotonic() < deadline, (folder / "log").read_text()
-            time.sleep(0.1)
+        wait_until(lambda: _listens("127.0.0.1", port), log=folder / "log")
         yield f"127.0.0.1:{port}"
     finally:
         with contextlib.suppress(ProcessLookupError):

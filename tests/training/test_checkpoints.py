@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import time
 import tracemalloc
 from pathlib import Path
 
 import fault_proxy
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from podline.base.errors import ArtifactError, OtherWriterError, PreemptedError, StoreError, StoreUnavailableError
 from podline.base.progress import Reporter
@@ -212,17 +212,10 @@ def steps_in(bucket: Store) -> list[int]:
     return CheckpointFolder(bucket, RUN, "").steps()
 
 
-def until(condition, seconds: float = 240.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_what_is_written_is_in_the_store_while_the_run_goes_on_and_all_of_it_at_the_end(bucket: Store) -> None:
     with mirrored(bucket, RUN, 60, reporter()) as mirror:
         train(mirror, 10, 20)
-        until(lambda: steps_in(bucket) == [20, 10])
+        wait_until(lambda: steps_in(bucket) == [20, 10])
         train(mirror, 30, 40)
         mirror.near.publish_json(f"{RUN}/stages/train.json", {})
     assert steps_in(bucket) == [40, 30, 20]
@@ -237,10 +230,10 @@ def test_training_goes_on_through_an_outage_and_the_store_catches_up(
     said, store = [], open_store(gcs_root)
     with mirrored(store, RUN, 60, reporter(said)) as mirror:
         train(mirror, 10)
-        until(lambda: steps_in(store) == [10])
+        wait_until(lambda: steps_in(store) == [10])
         proxy.share = 1.0
         train(mirror, 20)
-        until(lambda: any("training goes on" in message for message in said))
+        wait_until(lambda: any("training goes on" in message for message in said))
         train(mirror, 30)
         assert not mirror.lost
         proxy.share = 0.0
@@ -259,7 +252,7 @@ def test_a_store_that_stays_away_ends_the_run_and_the_next_start_goes_on_from_he
         train(mirror, 10)
         proxy.share = 1.0
         train(mirror, 20)
-        until(lambda: mirror.lost)
+        wait_until(lambda: mirror.lost)
         raise PreemptedError("asked to end")
     assert isinstance(caught.value.__cause__, PreemptedError)
     proxy.share = 0.0
