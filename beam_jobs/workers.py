@@ -24,7 +24,7 @@ from podline.data.decoded_rows import FILES, PIXELS, batch_name
 from podline.data.places import Place, StoredFile
 from podline.data.planning import ShardPlans
 from podline.data.records import stored_layout
-from podline.data.shards import RowsByPlace, WrittenShard, write_shard
+from podline.data.shards import RowsByPlace, WrittenShard, publish_shard
 from podline.data.sources.decoding import Decoder, DecodeRequest, FittedPictures
 from podline.data.sources.source import Source
 from podline.documents.manifest import shard_record
@@ -154,13 +154,8 @@ class WriteShards(_NumberedStep):
         help_writer(store, self.folder, self.writer)
         table = store.local(f"{tables_of(self.context, self.folder)}/{self.filler.table(plan)}")
         fill = self.filler.filler(plan, self.layout.decoded, table)
-        with store.workspace("shard") as workspace:
-            census = functools.partial(facts_named(self.kind).targets.census, classes=self.classes)
-            written = write_shard(workspace / plan.file, plan, self.layout, census, fill)
-            # All shards are flushed together before the manifest is published; one by one this took 20 % of the time.
-            for file in written.info.files:
-                store.publish_file(workspace / file.file, f"{self.folder}/{file.file}", replace=True, flush=False)
-        store.publish_json(record, written.model_dump(mode="json"), replace=True, flush=False)
+        census = functools.partial(facts_named(self.kind).targets.census, classes=self.classes)
+        publish_shard(store, self.folder, plan, self.layout, census, fill)
 
 
 @functools.lru_cache(maxsize=1)

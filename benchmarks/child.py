@@ -17,7 +17,7 @@ from typing import Any
 
 from podline.base import entry_points
 from podline.base.errors import PodlineError
-from podline.settings.machine import child_environment
+from podline.settings.environment import child_environment
 from podline.stages.supervision import processes
 
 _SHOWN_LINES = 15

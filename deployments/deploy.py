@@ -31,6 +31,7 @@ from prefect.utilities.templating import apply_values
 from podline.base.errors import PodlineError, SettingsError
 from podline.deployments import automations, project_file
 from podline.deployments.automations import AS_IT_WAS
+from podline.settings import environment
 from podline.settings import machine as settings
 from podline.tasks.server import TPU_TAG, explained, require_named
 
@@ -207,7 +208,7 @@ def _deploy(folder: Path, document: Mapping[str, Any]) -> None:
             [sys.executable, "-P", "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)],
             cwd=where,
             # The file names the folder as $PWD, which does not follow when a process changes its folder.
-            env=settings.environment_in(where) | {"PREFECT_API_URL": PREFECT_API_URL.value() or ""},
+            env=environment.environment_in(where) | {"PREFECT_API_URL": PREFECT_API_URL.value() or ""},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

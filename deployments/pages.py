@@ -28,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 
 from podline.base.errors import PodlineError
 from podline.base.secret import checked
-from podline.settings import machine as settings
+from podline.settings import environment
 from podline.stages.supervision import processes
 from podline.store.contract import INDEX, SCRATCH, Store
 from podline.store.folder import FolderStore
@@ -199,7 +199,7 @@ def main() -> None:
     if arguments.until_input_ends:
         processes.when_parent_goes(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
     try:
-        app = Pages(served(), checked(settings.given_secret(settings.PAGES_SECRET), settings.PAGES_SECRET))
+        app = Pages(served(), checked(environment.value_of(environment.PAGES_SECRET), environment.PAGES_SECRET))
     except PodlineError as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
     uvicorn.run(app, host=arguments.host, port=arguments.port, lifespan="off", log_level="error")

@@ -25,7 +25,7 @@ from sqlalchemy import Engine, event
 
 from podline.base.errors import SettingsError
 from podline.base.secret import checked
-from podline.settings.machine import SERVER_SECRET
+from podline.settings.environment import SERVER_SECRET
 from podline.stages.supervision import processes
 from podline.store.locks import locked
 

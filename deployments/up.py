@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from podline.base.errors import PodlineError, SettingsError
 from podline.base.secret import checked, kept, kept_or_made
 from podline.deployments import project_file
-from podline.settings import machine as settings
+from podline.settings import environment
 from podline.settings.machine import Settings, variable_of
 from podline.stages.supervision import processes
 from podline.store.contract import explained
@@ -88,17 +88,17 @@ class UpFolder:
                 _require_free(host, each)
             url, pages = _url_of(host, port), self._pages or _url_of(host, port + 1)
             self._lock.write_text(f"{url}\n{pages}")
-            secret = _secret("secret", settings.SERVER_SECRET, self.secret_file, say)
-            for_pages = _secret("secret of pages", settings.PAGES_SECRET, self.pages_secret_file, say)
+            secret = _secret("secret", environment.SERVER_SECRET, self.secret_file, say)
+            for_pages = _secret("secret of pages", environment.PAGES_SECRET, self.pages_secret_file, say)
             if host not in LOOPBACK:
                 say(
                     f"warning            --host {host} has no TLS: anyone on the network path can read the secret; use "
                     "a TLS proxy, or omit --host and use `ssh -L`"
                 )
             ours = {MARK: str(self.folder), variable_of("root"): self.root, variable_of("pages.url"): pages}
-            ours[settings.PAGES_SECRET] = for_pages
-            environment = settings.server_environment(self.folder / "prefect", f"{url}/api", secret, ours)
-            with Programs(environment, self.folder, say) as programs:
+            ours[environment.PAGES_SECRET] = for_pages
+            variables = environment.server_environment(self.folder / "prefect", f"{url}/api", secret, ours)
+            with Programs(variables, self.folder, say) as programs:
                 programs.start("server", "podline.deployments.server", *_LIFELINE, "--host", host, "--port", str(port))
                 programs.start(
                     "pages", "podline.deployments.pages", *_LIFELINE, "--host", host, "--port", str(port + 1)
@@ -123,9 +123,9 @@ class UpFolder:
             if is_free or _reached(url) != _reached(address):
                 return
             with explained("read the secret in", self.secret_file):
-                settings.use_client_secret(settings.given_secret(settings.SERVER_SECRET) or kept(self.secret_file))
+                environment.use_client_secret(environment.value_of(environment.SERVER_SECRET) or kept(self.secret_file))
             if pages and not self._pages:
-                settings.export({variable_of("pages.url"): pages})
+                environment.export({variable_of("pages.url"): pages})
 
     def _addresses(self) -> tuple[str, str]:
         """Return the addresses of the server and pages of the ``podline up`` that holds the lock."""
@@ -238,7 +238,7 @@ def use_secret(machine: Settings) -> None:
 
     This must be called before Prefect is imported.
     """
-    url = settings.asked_server()
+    url = environment.value_of("PREFECT_API_URL")
     # A root that cannot be opened has no server.
     with contextlib.suppress(PodlineError):
         if url:
@@ -252,7 +252,7 @@ def _secret(title: str, variable: str, file: Path, say: Callable[[str], None]) -
         SettingsError: it is not ``user:password``.
         StoreError: the file can be neither read nor written.
     """
-    secret, source = settings.given_secret(variable), variable
+    secret, source = environment.value_of(variable), variable
     if not secret:
         with explained("write the secret to", file):
             secret, source = kept_or_made(file), str(file)

@@ -24,6 +24,7 @@ from prefect.workers.process import ProcessWorker
 
 from podline.deployments import project_file
 from podline.deployments.up import LEAVE_SECONDS
+from podline.settings import environment
 from podline.settings import machine as settings
 from podline.stages.supervision import processes
 from podline.tasks.server import require_named
@@ -46,7 +47,7 @@ def work(pool: str, name: str, *, until_input_ends: bool) -> None:
     """
     require_named()
     # The runs inherit it.
-    settings.export(settings.HEARTBEAT)
+    environment.export(environment.HEARTBEAT)
     if project_file.is_installed():
         # The runs work in temporary folders, where a relative root would be lost.
         settings.keep_places()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import base64
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from prefect.artifacts import create_image_artifact, create_markdown_artifact
 from prefect.logging import get_run_logger
 
 from podline.base.errors import SanityError
-from podline.base.figures import count, duration
+from podline.base.figures import count, duration, short_moment
 from podline.base.plurals import plural
 from podline.base.stopwatch import measured
 from podline.documents.promotion import PROMOTION
-from podline.ledger.inventory.catalogue import run_of
 from podline.recipes.measures import metric_text, shown
 from podline.report.escaping import markdown
 from podline.search.searching import SearchResult
@@ -99,8 +97,8 @@ def _unchanged_since(night: Night, trained: TrainResult) -> str:
     """Return 'RUN, TIME' of the run whose results all stages reused; empty if any stage did work."""
     if not all(stage["reused"] for stage in night.stages.values()):
         return ""
-    finished = datetime.fromtimestamp(run_of(night.store, trained.run).touched, UTC)
-    return f"{trained.run}, {finished:%Y-%m-%d %H:%M} UTC"
+    records = night.store.listing(f"{trained.folder}/stages")
+    return f"{trained.run}, {short_moment(max(record.published for record in records))} UTC"
 
 
 def outcome(promoted: PromoteResult | None) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from prefect.blocks.core import Block
 
 from podline.base.errors import CredentialsError
+from podline.settings import environment
 from podline.settings import machine as settings
 from podline.store.contract import explained
 from podline.store.folder import FolderStore
@@ -49,7 +50,7 @@ def bucket_credentials() -> Iterator[None]:
     with keys.workspace("key") as folder:
         folder.chmod(0o700)
         file = block.service_account_file or _written(block.service_account_info, folder / "account.json")
-        with settings.google_credentials(file):
+        with environment.google_credentials(file):
             _look_again()
             try:
                 yield

@@ -50,7 +50,7 @@ from podline.base.progress import Listener, Reporter, beside, report_stage
 from podline.report.escaping import markdown
 from podline.settings.machine import Settings
 from podline.settings.tpu_settings import TpuSettings
-from podline.stages.specs import Spec
+from podline.stages.base import Spec
 from podline.stages.supervision.running import Runner
 from podline.stages.supervision.supervisor import Ending, run_stage, unless_done
 from podline.stages.table import stage_of

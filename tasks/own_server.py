@@ -11,7 +11,7 @@ import threading
 
 from podline.base.errors import PodlineError
 from podline.base.secret import new
-from podline.settings import machine as settings
+from podline.settings import environment
 from podline.stages.supervision import processes
 from podline.store.contract import Store, explained
 
@@ -49,7 +49,7 @@ class OwnServer:
         self._host, self._port = self._socket.getsockname()[:2]
         host = f"[{self._host}]" if ":" in self._host else self._host
         # The secret is known to this process and its children; no other program needs this server.
-        settings.use_embedded_prefect(self._home, f"http://{host}:{self._port}/api", new())
+        environment.use_embedded_prefect(self._home, f"http://{host}:{self._port}/api", new())
         self._stopping, self._changes = False, threading.Lock()
         self._process = self._start()
         self._keeper = threading.Thread(target=self._keep_up, name="prefect-server", daemon=True)

@@ -22,8 +22,9 @@ from podline.report.nights_page import write_index
 from podline.settings import machine as settings
 from podline.settings.machine import Settings
 from podline.settings.strategies import StrategyName
+from podline.stages.base import Result, Spec
 from podline.stages.from_recipe import training_spec, within
-from podline.stages.specs import ConvertResult, Result, Spec, TrainSpec
+from podline.stages.specs import ConvertResult, TrainSpec
 from podline.stages.supervision.starts import started_ahead
 from podline.stages.table import PROMOTE, TRAIN, again_from, following, in_order, loaded, stage_of
 from podline.store.contract import Store

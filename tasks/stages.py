@@ -25,8 +25,10 @@ from prefect.states import AwaitingRetry, Cancelled, Completed, Failed
 from podline.base.errors import Budgets, PodlineError, PrunedError, Retry, one_line
 from podline.base.progress import Listener, Reporter, terminal
 from podline.base.stopwatch import measured
+from podline.settings import environment
 from podline.settings import machine as settings
-from podline.stages.specs import Result, Spec, TrainSpec
+from podline.stages.base import Result, Spec
+from podline.stages.specs import TrainSpec
 from podline.stages.supervision.job import run_as_job
 from podline.stages.supervision.running import perform
 from podline.stages.table import CONVERT, EVALUATE, LR_FIND, PACE, PROMOTE, REPORT, TRAIN, VALIDATE, Stage
@@ -141,7 +143,7 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
         return _failed(call, error) if retry is None else _awaiting(call, error, retry)
     except TerminationSignal as signal:
         cancelled = stops.is_cancelled()
-        if not cancelled and not settings.of_prefect_worker():
+        if not cancelled and not environment.of_prefect_worker():
             raise
         call.error, message = signal, _CANCELLED if cancelled else _STOPPED
         get_run_logger().info("%s: %s", name, message)
@@ -158,7 +160,7 @@ def _performed(call: _Call[Any, Any], listener: Listener) -> Any:
 
 def _goes_on_later() -> bool:
     """Return whether a worker resumes the stopped run, which then finds its job again."""
-    return settings.of_prefect_worker() and not stops.is_cancelled()
+    return environment.of_prefect_worker() and not stops.is_cancelled()
 
 
 def _awaiting(call: _Call[Any, Any], error: PodlineError, retry: Retry) -> State[Any]:

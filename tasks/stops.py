@@ -50,7 +50,7 @@ from prefect.states import Crashed, Failed, Scheduled, Suspended
 
 from podline.base.errors import PodlineError, one_line
 from podline.report.escaping import markdown
-from podline.settings import machine as settings
+from podline.settings import environment
 from podline.stages.options import (
     DataGroup,
     MachineGroup,
@@ -165,7 +165,7 @@ def interrupted() -> Pause | None:
     Returns:
         None if no worker started the run, a person cancels it, or the server does not answer.
     """
-    if not settings.of_prefect_worker():
+    if not environment.of_prefect_worker():
         return None
     # The sender may send a second SIGTERM to the whole group.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

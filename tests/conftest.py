@@ -199,13 +199,10 @@ def no_charts() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def few_draws() -> Iterator[None]:
     """Draw examples 40 times for an interval, not 1,000 times, where intervals are no subject."""
-    from podline.kinds.by_example import measures  # noqa: PLC0415 (most tests need no interval)
-    from podline.kinds.pose import oks_intervals  # noqa: PLC0415
+    from podline.documents import intervals  # noqa: PLC0415 (most tests need no interval)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measures.drawn_rows, "__defaults__", (40,))
-        for function in (oks_intervals.figures_within, oks_intervals.drawn_figures, oks_intervals.drawn_times):
-            patch.setattr(function, "__defaults__", (40, 0))
+        patch.setattr(intervals, "RESAMPLES", 40)
         yield
 
 

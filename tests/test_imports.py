@@ -50,7 +50,7 @@ def loaded_by(modules: list[str]) -> set[str]:
     ("packages", "allowed"),
     [
         (LIGHT, ""),
-        ("report.page", "matplotlib pandas"),
+        ("report.report", "matplotlib pandas"),
         ("beam_jobs", "apache_beam grpc google.auth pandas matplotlib"),
         ("tasks flows deployments", "prefect pandas grpc google.auth"),
     ],

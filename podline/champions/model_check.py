@@ -106,11 +106,6 @@ class _Trial:
     def __init__(
         self, spec: ModelCheckSpec, store: Store, strategy: tf.distribute.Strategy, reporter: Reporter
     ) -> None:
-        """Build the network.
-
-        Raises:
-            SettingsError: the network cannot be built.
-        """
         self._spec, self._store, self._strategy, self._reporter = spec, store, strategy, reporter
         draw = np.random.default_rng(spec.recipe.seed)
         count = _BATCH * _BATCHES
@@ -188,11 +183,7 @@ class _Trial:
     def _publishes(self) -> str:
         state = self._trained
         require_reloadable(self._store, self._spec.recipe, state.evaluated, self._images[:_BATCH], self._reporter)
-        return "two new processes load equal values and answers" if self._is_own else "as every model of Podline"
-
-    @property
-    def _is_own(self) -> bool:
-        return bool(self._spec.recipe.code)
+        return "two new processes load equal values and answers" if self._spec.recipe.code else "as each built-in model"
 
     def _resumes(self) -> str:
         begun = self._state(self._one)
@@ -225,11 +216,7 @@ class _Trial:
         return self._compared(losses, _OF_BFLOAT16)
 
     def _compared(self, losses: Array, allowed: float) -> str:
-        """Compare losses with the losses on one device in float32.
-
-        Raises:
-            ArtifactError: the largest relative difference is above ``allowed``.
-        """
+        """Compare losses with the losses on one device in float32; raise ArtifactError above ``allowed``."""
         difference = self._difference(losses)
         if difference > allowed:
             raise ArtifactError(f"losses differ by {difference:.2g}, expected {allowed:g} at most")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,16 +17,17 @@ from podline.compare.comparison import Grounds, examples_of
 from podline.compare.examples import Places, SharedExamples
 from podline.compare.known import answers_on, evaluated, known_trainings
 from podline.contract.answers import AnyAnswers, CommonExamples
-from podline.contract.descriptions import describe_run
 from podline.contract.kind import kind_of
 from podline.contract.rules import MAIN, Compared, ModelCost
 from podline.data.reader import open_split
 from podline.documents import champions
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.champions import Candidate, Crowned
+from podline.documents.completion import completion_name
 from podline.documents.manifest import Manifest, read_manifest
+from podline.documents.model_description import read_description
 from podline.documents.promotion import PROMOTION, SAVED_MODEL, TFLITE, Check, ComparedExamples, Promotion
-from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.ledger.inventory.catalogue import training_of
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.measures import measure_named, metric_text
 from podline.stages.completed import complete
@@ -39,16 +40,7 @@ from podline.training.export import load_model
 
 @dataclass(frozen=True)
 class _Case:
-    """The candidate of a decision.
-
-    Attributes:
-        spec: the stage's spec.
-        store: the store.
-        training: the spec of the candidate's training.
-        manifest: the manifest of the candidate's data set.
-        evaluation: the candidate's evaluation.
-        reporter: reports progress.
-    """
+    """The candidate of a decision."""
 
     spec: PromoteSpec
     store: Store
@@ -107,11 +99,12 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     refused = any(check.refused and (check.rule == "export" or not spec.anyway) for check in checks)
     undecided = not (refused or spec.anyway) and any(check.undecided for check in checks)
     promoted = crowned is not None or not (refused or undecided)
+    better = any(check.better for check in compared.checks if check.rule == MAIN)
     if crowned is None and promoted and not spec.dry_run:
         crowned = champions.crown(
             store,
             spec.recipe,
-            Candidate(spec.run, spec.weights_sha256, spec.dataset, spec.fingerprint, spec.anyway or compared.better),
+            Candidate(spec.run, spec.weights_sha256, spec.dataset, spec.fingerprint, spec.anyway or better),
             entries[-1] if entries else None,
             "promoted anyway" if spec.anyway else "promoted",
             spec.reason,
@@ -123,9 +116,9 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
         reference=reference.run if reference else "",
         champion=before.run if before else "",
         known=compared.known,
-        better=compared.better,
+        better=better,
         measure=case.measure,
-        thresholds=compared.thresholds,
+        thresholds=thresholds(compared.checks),
         promoted=promoted,
         anyway=spec.anyway,
         undecided=undecided and not promoted,
@@ -181,17 +174,13 @@ def _opened(spec: PromoteSpec, reporter: Reporter) -> _Case:
 
 
 def _require_same_as_promoted(store: Store, spec: PromoteSpec) -> None:
-    """Refuse a run whose weights changed since its promotion, before its exports are replaced.
-
-    Raises:
-        ArtifactError: the run's weights are not the promoted ones.
-    """
+    """Refuse a run whose weights changed since its promotion, before its exports are replaced."""
     for entry in champions.history(store, spec.recipe):
-        if entry.run == spec.run and entry.weights_sha256 != spec.weights_sha256:
+        problem = entry.run == spec.run and entry.other_weights(store.where(spec.folder), spec.weights_sha256)
+        if problem:
             raise ArtifactError(
-                f"{store.where(spec.folder)} has weights {spec.weights_sha256[:12]}…, expected "
-                f"{entry.weights_sha256[:12]}… as when it was promoted (number {entry.number}); restore its files, or "
-                f"promote another run; if this run is the champion, `podline models rollback {spec.recipe}`"
+                f"{problem}; restore the run's files, or promote another run; if this run is the champion, "
+                f"`podline models rollback {spec.recipe}`"
             )
 
 
@@ -221,31 +210,16 @@ def _sanity(case: _Case) -> list[Check]:
     return [Check(rule="guessing", name=name, after=figure.value, refused=not better, message=message)]
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    """The comparison of a model with the reference.
-
-    Attributes:
-        checks: the results of the rules.
-        known: the runs whose mean the model was compared with, the reference first.
-        better: whether the model is significantly better.
-        thresholds: the thresholds of the tests as text.
-        examples: the numbers of shared and new examples, if the data sets differ; else None.
-    """
+class _Comparison(NamedTuple):
+    """The results of the rules, the runs whose mean is the reference (first its own), and the compared examples."""
 
     checks: list[Check]
     known: tuple[str, ...] = ()
-    better: bool = False
-    thresholds: str = ""
     examples: ComparedExamples | None = None
 
 
 def _compared_if_whole(case: _Case, reference: Crowned) -> _Comparison:
-    """Compare with the reference; with ``--anyway``, skip the comparison if the reference is damaged.
-
-    Raises:
-        ArtifactError: the reference is damaged, and ``--anyway`` is not given.
-    """
+    """Compare with the reference; with ``--anyway``, skip the comparison if the reference is damaged."""
     problem = _damage(case.store, reference)
     if not problem:
         return _compared(case, reference)
@@ -266,9 +240,7 @@ def _damage(store: Store, entry: Crowned) -> str:
         found = store.sha256(name)
     except (ArtifactError, StoreError) as error:
         return str(error)
-    if found == entry.weights_sha256:
-        return ""
-    return f"{store.where(name)} has sha256 {found[:12]}…, expected {entry.weights_sha256[:12]}… as when promoted"
+    return entry.other_weights(store.where(name), found)
 
 
 def _compared(case: _Case, reference: Crowned) -> _Comparison:
@@ -291,8 +263,6 @@ def _compared(case: _Case, reference: Crowned) -> _Comparison:
     return _Comparison(
         [*(grounds.shared.leaks if grounds.shared else ()), *checks],
         (reference.run, *(run for run, _ in more)),
-        any(check.better for check in checks if check.rule == MAIN),
-        thresholds(checks),
         _described(case, training, grounds, *sides),
     )
 
@@ -349,7 +319,7 @@ def _incomparable(case: _Case, before: Crowned) -> str:
 def _reference(case: _Case, training: TrainSpec, weights_sha256: str) -> Any:
     """Return the reference's outputs for the candidate's test examples, stored ones or from a new evaluation."""
     store, spec = case.store, case.spec
-    if EVALUATE.name in run_of(store, training.run).stages:
+    if store.exists(completion_name(training.folder, EVALUATE.name)):
         found = evaluated(store, training.run)
         if found.evaluation.weights_sha256 == weights_sha256:
             answers = found.answers(store, [case.examples])
@@ -383,5 +353,5 @@ def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
 
 
 def _cost(case: _Case, training: TrainSpec) -> ModelCost:
-    model = describe_run(case.store, training)
+    model = read_description(case.store, training.folder)
     return ModelCost(model.bytes, model.multiply_adds)

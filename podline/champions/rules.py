@@ -48,12 +48,8 @@ def operations(compared: Compared[Any], settings: PromotionSettings) -> Iterator
         yield _not_larger("operations", "one example", "multiply-adds", before.operations, after.operations, allowed)
 
 
-def rules_for(kind: str) -> list[Rule]:
-    """Return the rules for models of a kind: Podline's own, and those of installed packages.
-
-    Raises:
-        SettingsError: a rule cannot be imported, is not a Rule, or two rules have the same name.
-    """
+def _rules_for(kind: str) -> list[Rule]:
+    """Return the rules for models of a kind: Podline's own, and those of installed packages."""
     shipped = {each.name: each for each in (*kind_named(kind).rules(), size, operations)}
     found = Registry("rule of promotion", RULES, shipped, Rule).all().values()
     return [each for each in found if each.name in shipped or each.kind in ("", kind)]
@@ -63,10 +59,13 @@ def checks_of(compared: Compared[Any], settings: PromotionSettings) -> list[Chec
     """Apply every rule to a candidate and the trainings it is compared with; return the results.
 
     Raises:
-        SettingsError: a rule of an installed package raises an exception; or see :func:`rules_for`.
+        SettingsError: a rule of an installed package cannot be imported, is not a Rule, or raises an exception; or two
+            rules have the same name.
     """
-    found = [each for judge in rules_for(compared.kind) for each in _applied(judge, compared, settings)]
-    found = [each for each in found if not isinstance(each, Figure) or each.counts]
+    found = list[Figure | Check]()
+    for judge in _rules_for(compared.kind):
+        with entry_points.explained(f"promotion rule {judge.name}"):
+            found += [each for each in judge(compared, settings) if not isinstance(each, Figure) or each.counts]
     figures = sum(isinstance(each, Figure) for each in found)
     checks = [_judged(each, figures, settings.rate) if isinstance(each, Figure) else each for each in found]
     better = any(check.better for check in checks if check.rule == MAIN)
@@ -75,11 +74,6 @@ def checks_of(compared: Compared[Any], settings: PromotionSettings) -> list[Chec
         check.changed(message=_message(each, check)) if isinstance(each, Figure) else check
         for each, check in zip(found, weighed, strict=True)
     ]
-
-
-def _applied(judge: Rule, compared: Compared[Any], settings: PromotionSettings) -> list[Figure | Check]:
-    with entry_points.explained(f"promotion rule {judge.name}"):
-        return [*judge(compared, settings)]
 
 
 def _weighed(check: Check, settings: PromotionSettings, *, main_is_better: bool) -> Check:

@@ -14,8 +14,7 @@ import podline
 from podline.base.errors import SettingsError
 from podline.base.progress import Listener, report_work
 from podline.commands import display, pages
-from podline.commands.numbers import Whole
-from podline.commands.options import answer, json_option
+from podline.commands.options import Whole, answer, json_option
 
 _STAGE = "benchmark"
 

@@ -15,8 +15,9 @@ from podline.base.figures import moment, size
 from podline.base.plurals import plural
 from podline.base.progress import Listener, Reporter, report_stage, report_work
 from podline.commands import display, forgetting, labels, pages
-from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
+    Number,
+    Whole,
     absolute,
     answer,
     assignments_option,
@@ -24,8 +25,8 @@ from podline.commands.options import (
     dataset_argument,
     dataset_named,
     deep_option,
-    existing_store,
     fingerprint_option,
+    in_store,
     json_option,
     load_settings,
     raise_damaged,
@@ -54,7 +55,6 @@ from podline.ledger.inventory.catalogue import (
 from podline.ledger.requests import Request
 from podline.recipes import datasets as recipe_datasets
 from podline.recipes import registry
-from podline.settings.machine import Settings
 from podline.stages.data_changes import DataChangesSpec
 from podline.stages.from_recipe import fitted, validation_spec
 from podline.stages.options import Choices, DataGroup, TrainingGroup
@@ -76,9 +76,8 @@ def data() -> None:
 
 @data.command("list")
 @click.argument("name", required=False, metavar="[NAME]")
-@store_options
-@json_option
-def _list(name: str | None, as_json: bool, **options: Any) -> None:
+@in_store
+def _list(store: Store, name: str | None, as_json: bool) -> None:
     """List every data set of a store, or the versions of one data set, newest first.
 
       podline data list --root podline-root
@@ -86,7 +85,6 @@ def _list(name: str | None, as_json: bool, **options: Any) -> None:
 
     Next: `podline data show NAME`, or `podline train NAME`.
     """
-    store = existing_store(options)
     of_name, damaged = datasets(store, dataset_named(name) if name else None), list[ArtifactError]()
     manifests = {dataset: _manifest(store, dataset, damaged) for dataset in of_name}
     if name and (known := versions(store, dataset_named(name))):
@@ -164,9 +162,8 @@ def _words(splits: dict[str, int]) -> str:
     show_default=True,
     help="Rewrite a version with at least this share of dead records, or with too many shards.",
 )
-@store_options
-@json_option
-def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: bool, **options: Any) -> None:
+@in_store
+def _compact(store: Store, name: str, fingerprint: str | None, dead_share: float, as_json: bool) -> None:
     """Rewrite a version of your own images into few shards, without dead records.
 
       podline data compact images --root podline-root
@@ -174,7 +171,6 @@ def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: boo
 
     A record is dead if it is in a shard but no longer part of the data set. Next: `podline store prune`.
     """
-    store = existing_store(options)
     with display.shown() as listener, report_work("compact", listener) as reporter:
         dataset = choose_dataset(store, dataset_named(name), fingerprint, reporter)
         manifest = manifest_of(store, dataset)
@@ -199,9 +195,9 @@ def _compact(name: str, fingerprint: str | None, dead_share: float, as_json: boo
     help="For two versions: write a PNG file with added, removed and relabelled images.",
 )
 @click.option("--record", help="Only show this record: train[3], or its name in the source, such as cat/1.jpg.")
-@store_options
-@json_option
+@in_store
 def _show(
+    store: Store,
     name: str,
     fingerprint: str | None,
     verify: bool,
@@ -209,7 +205,6 @@ def _show(
     sheet: Path | None,
     record: str | None,
     as_json: bool,
-    **options: Any,
 ) -> None:
     """Show a data set: splits, classes, fields, source files, omitted records, and whether it is the published one.
 
@@ -224,14 +219,12 @@ def _show(
     """
     if deep and not verify:
         raise SettingsError("got --deep without --verify, expected both; add --verify")
-    settings = load_settings(options)
-    store = existing_store({"root": settings.root})
     first, two, last = (fingerprint or "").partition("..")
     if two:
         if verify:
             raise SettingsError("got --verify with two versions, expected one version; give NAME@3")
         ends = (first, f"@{last}" if first.startswith("@") else last)
-        _changes(store, dataset_named(name), ends, sheet, settings, as_json=as_json)
+        _changes(store, dataset_named(name), ends, sheet, as_json=as_json)
         return
     if sheet:
         raise SettingsError("got --sheet with one version, expected two versions; give NAME@2..3")
@@ -248,9 +241,7 @@ def _show(
         answer(manifest, lambda: _described(store, dataset, manifest), as_json=as_json)
 
 
-def _changes(
-    store: Store, name: str, ends: tuple[str, str], sheet: Path | None, settings: Settings, *, as_json: bool
-) -> None:
+def _changes(store: Store, name: str, ends: tuple[str, str], sheet: Path | None, *, as_json: bool) -> None:
     with display.shown() as listener:
         reporter = Reporter(DATA_CHANGES.name, listener)
         before, after = (choose_dataset(store, name, each, reporter) for each in ends)
@@ -258,7 +249,7 @@ def _changes(
         spec = DataChangesSpec(
             root=store.uri, dataset=name, before=before.fingerprint, after=after.fingerprint, out=out
         )
-        result = perform(spec, listener, settings)
+        result = perform(spec, listener, load_settings({"root": store.uri}))
     answer(result, result.lines, as_json=as_json)
 
 

@@ -14,8 +14,14 @@ import click
 from podline.base.errors import EngineError, HangError
 from podline.base.progress import Event
 from podline.commands import pages
-from podline.commands.numbers import Number
-from podline.commands.options import beam_options_option, engine_argument, load_settings, say, store_options
+from podline.commands.options import (
+    Number,
+    beam_options_option,
+    engine_argument,
+    load_settings,
+    say,
+    store_options,
+)
 from podline.recipes import datasets
 from podline.stages.specs import ConvertSpec
 from podline.stages.supervision.running import perform

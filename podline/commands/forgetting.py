@@ -13,9 +13,14 @@ from podline.base.figures import size
 from podline.base.plurals import plural
 from podline.base.progress import report_work
 from podline.commands import display, pages
-from podline.commands.options import answer, dataset_named, existing_store, json_option, store_options
+from podline.commands.options import (
+    answer,
+    dataset_named,
+    deleting_in_store,
+)
 from podline.ledger.inventory.forgetting import forget as forget_image
 from podline.ledger.inventory.forgetting import image_of
+from podline.store.contract import Store
 
 # A name, imported when needed: this command decodes the image, the other commands of `podline data` do not.
 _SEARCH = "podline.ledger.inventory.traces:search"
@@ -34,16 +39,9 @@ _SEARCH = "podline.ledger.inventory.traces:search"
 @click.option(
     "--dry-run", is_flag=True, help="Delete nothing; list the files to delete, and the affected runs and champions."
 )
-@store_options
-@json_option
+@deleting_in_store
 def forget(
-    name: str,
-    key: str | None,
-    reason: str | None,
-    prove: Path | None,
-    dry_run: bool,
-    as_json: bool,
-    **options: Any,
+    store: Store, name: str, key: str | None, reason: str | None, prove: Path | None, dry_run: bool, as_json: bool
 ) -> None:
     """Forget one of your own images: delete it from shards, caches and pages, and omit it from later conversions.
 
@@ -55,7 +53,7 @@ def forget(
     have learned from the image. After an interruption, the same command continues. Delete the outputs of `data review`,
     `--sheet` and `models predict` outside the store yourself. --prove exits with code 4 if it finds the image.
     """
-    store, dataset = existing_store(options, deletes=True), dataset_named(name)
+    dataset = dataset_named(name)
     if prove is None and not (key and (reason or dry_run)):
         raise SettingsError("got neither --key nor --prove; give --key with --reason or --dry-run, or --prove")
     if prove and (key or reason or dry_run):

@@ -13,16 +13,15 @@ from podline.base.errors import SettingsError
 from podline.base.plurals import first_few, plural
 from podline.base.progress import silent
 from podline.commands import pages
-from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
+    Number,
+    Whole,
     answer,
     command_line,
     dataset_named,
-    existing_store,
     fingerprint_option,
-    json_option,
+    in_store,
     recipe_argument,
-    store_options,
     strategy_option,
 )
 from podline.commands.stage_command import stage_command
@@ -37,7 +36,7 @@ from podline.search.suspects.review import read_review, write_review
 from podline.stages.options import Choices, Length, TrainingGroup
 from podline.stages.suspects import SuspectsSpec
 from podline.stages.table import SUSPECTS
-from podline.store.contract import explained
+from podline.store.contract import Store, explained
 
 _NAMED = 10
 
@@ -98,9 +97,8 @@ def suspects(request: Request, parts: int, precision: float, fingerprint: str | 
     show_default=True,
     help="The table to write; a page with the pictures is written next to it.",
 )
-@store_options
-@json_option
-def review(name: str, out: Path, as_json: bool, **options: Any) -> None:
+@in_store
+def review(store: Store, name: str, out: Path, as_json: bool) -> None:
     """Write the suspects of the newest search as a table to fill in, and a page with their pictures.
 
       podline data review images.flowers --out review.csv
@@ -108,7 +106,6 @@ def review(name: str, out: Path, as_json: bool, **options: Any) -> None:
     Fill in the column decision: keep, relabel (to new_label) or drop. A row without a decision changes nothing. Images
     that were reviewed before are not listed again. Next: `podline data apply review.csv`.
     """
-    store = existing_store(options)
     folder, document = newest_suspects(store, dataset_named(name))
     reviewed = corrections(store, document.dataset)
     rows = write_review(document, (each for each in document.suspects if each.image not in reviewed), out)
@@ -122,9 +119,8 @@ def review(name: str, out: Path, as_json: bool, **options: Any) -> None:
 @click.command("apply", cls=pages.Command)
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE")
 @click.option("--by", default="", help="The name of the reviewer.  [default: this user]")
-@store_options
-@json_option
-def apply(file: Path, by: str, as_json: bool, **options: Any) -> None:
+@in_store
+def apply(store: Store, file: Path, by: str, as_json: bool) -> None:
     """Apply a completed review: the next conversion of the data set uses it.
 
       podline data apply review.csv --by ann
@@ -132,7 +128,6 @@ def apply(file: Path, by: str, as_json: bool, **options: Any) -> None:
     Reviews stay in the store. If two reviews contain the same image, the later review counts. The manifest counts
     relabelled images, and lists dropped images. Next: `podline run images --source SOURCE`.
     """
-    store = existing_store(options)
     filled = read_review(file)
     _require_own(filled.dataset)
     manifest = manifest_of(store, choose_dataset(store, filled.dataset, None, silent()))
@@ -157,9 +152,8 @@ def apply(file: Path, by: str, as_json: bool, **options: Any) -> None:
 @click.option("--label", metavar="CLASS", help="The correct class.")
 @click.option("--drop", is_flag=True, help="Omit the image.")
 @click.option("--by", default="", help="The name of the reviewer.  [default: this user]")
-@store_options
-@json_option
-def correct(name: str, record: str, label: str | None, drop: bool, by: str, as_json: bool, **options: Any) -> None:
+@in_store
+def correct(store: Store, name: str, record: str, label: str | None, drop: bool, by: str, as_json: bool) -> None:
     """Correct the label of an image, or omit the image, from the next conversion of the data set on.
 
       podline data correct images.flowers --record cat/1.jpg --label dog
@@ -170,7 +164,7 @@ def correct(name: str, record: str, label: str | None, drop: bool, by: str, as_j
     """
     if (label is None) == (not drop):
         raise SettingsError("got neither --label nor --drop, or both; give one of the two")
-    store, dataset = existing_store(options), dataset_named(name)
+    dataset = dataset_named(name)
     _require_own(dataset)
     manifest = manifest_of(store, choose_dataset(store, dataset, None, silent()))
     if label is not None and label not in manifest.class_names:

@@ -11,15 +11,16 @@ from typing import Any, Literal, get_args
 import click
 
 from podline.base import entry_points
-from podline.base.errors import SettingsError, SourceError, StoreError
+from podline.base.errors import SettingsError, SourceError
 from podline.base.plain import plain
 from podline.champions.serving.layout import lay_out, require_champion, require_unchanged
 from podline.commands import display, pages
-from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
+    Number,
+    Whole,
     answer,
     complete_either,
-    existing_store,
+    in_store,
     json_option,
     load_settings,
     run_argument,
@@ -31,11 +32,9 @@ from podline.commands.options import (
 from podline.commands.stage_command import stage_command
 from podline.documents import champions
 from podline.documents.champions import Crowned
-from podline.documents.completion import completion_name
-from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.ledger.inventory.catalogue import train_result
 from podline.ledger.requests import Request
 from podline.stages.supervision.running import perform
-from podline.stages.table import TRAIN
 from podline.stages.tools import ExportFormat, ExportSpec, PredictSpec
 from podline.store.contract import BUCKET_SCHEME, Store
 from podline.store.opening import open_store
@@ -152,9 +151,7 @@ def _trained(store: Store, run: str) -> str:
     """
     if run in champions.recipes(store):
         raise SettingsError(f"got the recipe {run}, expected a run; add --champion to use the recipe's champion")
-    training = training_of(store, run)
-    if not store.exists(completion_name(training.folder, TRAIN.name)):
-        raise StoreError(f"{store.uri}: run {run} is not finished; finish it with `podline train {run}`")
+    train_result(store, run)
     return run
 
 
@@ -167,9 +164,8 @@ def _trained(store: Store, run: str) -> str:
     help="The address on which to listen; 0.0.0.0 means all addresses.",
 )
 @click.option("--port", type=Whole(0, 65535), default=8501, show_default=True, help="The port; 0 chooses a free port.")
-@store_options
-@json_option
-def serve(name: str, host: str, port: int, as_json: bool, **options: Any) -> None:
+@in_store
+def serve(store: Store, name: str, host: str, port: int, as_json: bool) -> None:
     """Serve a recipe's champion, or any finished run, over HTTP (`:predict`), until SIGTERM.
 
       podline models serve sample --root podline-root
@@ -178,7 +174,6 @@ def serve(name: str, host: str, port: int, as_json: bool, **options: Any) -> Non
     After a promotion or rollback the server changes the model within seconds, without dropping requests. It asks for no
     password, so change --host only in a trusted network. See docs/how-to/serve.md.
     """
-    store = existing_store(options)
     _champion_or_none(store, name)
     with _listening(host, port) as listening:
         entry_points.load("podline.champions.serving.server:serve")(
@@ -234,7 +229,7 @@ def export(name: str, folder: Path, form: ExportFormat, examples: int | None, as
     spec = ExportSpec(
         root=store.uri,
         run=run,
-        weights_sha256=str(run_of(store, run).stages[TRAIN.name].result["weights_sha256"]),
+        weights_sha256=train_result(store, run).weights_sha256,
         format=form,
         file=str(place),
         examples=examples or 0,

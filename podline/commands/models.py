@@ -12,14 +12,14 @@ from podline.base.errors import ArtifactError, RefusedError, SettingsError, Stor
 from podline.base.figures import count, moment, percent, pflop, short_count, size
 from podline.champions.serving.layout import require_champion
 from podline.commands import display, model_use, pages
-from podline.commands.numbers import Whole
 from podline.commands.options import (
+    Whole,
     answer,
     assignments_option,
     command_line,
     complete_recipe,
-    existing_store,
     in_order,
+    in_store,
     json_option,
     load_settings,
     raise_damaged,
@@ -27,7 +27,6 @@ from podline.commands.options import (
     run_argument,
     say,
     say_json,
-    store_options,
 )
 from podline.commands.stage_command import stage_command
 from podline.contract.kind import kind_of
@@ -37,7 +36,7 @@ from podline.documents.completion import completion_name
 from podline.documents.manifest import TRAIN
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
-from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.ledger.inventory.catalogue import completion_of, train_result, training_of
 from podline.ledger.requests import Request, recipe_of
 from podline.recipes import datasets
 from podline.recipes.datasets import DataSet
@@ -46,11 +45,12 @@ from podline.recipes.measures import measure_named, metric_text
 from podline.recipes.own_code import with_code
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import AugmentationSettings, Recipe
-from podline.settings.machine import search_first
+from podline.settings.environment import search_first
 from podline.stages.from_recipe import promotion_spec
 from podline.stages.options import Choices, TrainingGroup
-from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec, TrainResult
+from podline.stages.specs import EvaluateResult, PromoteResult, PromoteSpec
 from podline.stages.supervision.running import perform
+from podline.stages.table import EVALUATE
 from podline.stages.tools import ModelCheckSpec
 from podline.store.contract import Store
 from podline.training.plan import examples_by_phase
@@ -70,9 +70,8 @@ def models_group() -> None:
 
 @models_group.command("list")
 @click.argument("recipe", metavar="[RECIPE]", required=False, shell_complete=complete_recipe)
-@store_options
-@json_option
-def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
+@in_store
+def list_models(store: Store, recipe: str | None, as_json: bool) -> None:
     """List the champion of every recipe, or all champions of one recipe, newest first.
 
     Each line has run, main metric and date. Damaged entries are listed at the end. `podline runs list --export` and
@@ -83,7 +82,6 @@ def list_models(recipe: str | None, as_json: bool, **options: Any) -> None:
 
     Next: `podline models serve RECIPE`.
     """
-    store = existing_store(options)
     if recipe is None:
         _list_champions(store, as_json=as_json)
         return
@@ -280,30 +278,26 @@ def promote(
 @models_group.command("rollback")
 @recipe_argument
 @_reason_option
-@store_options
-@json_option
-def rollback(recipe: str, reason: str, as_json: bool, **options: Any) -> None:
+@in_store
+def rollback(store: Store, recipe: str, reason: str, as_json: bool) -> None:
     """Make the previous champion the champion again; a second call restores the champion before that.
 
       podline models rollback sample --reason "slow on phones" --root podline-root
 
     The command deletes nothing; it adds an entry to the history. A later night does not promote the same run again.
     """
-    store = existing_store(options)
     entry = champions.roll_back(store, recipe, reason)
     again = f"{entry.run} is the champion of {recipe} again (number {entry.number})"
     answer(_document(store, recipe, entry), lambda: [again], as_json=as_json)
 
 
 def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool, reason: str) -> PromoteSpec:
-    found = run_of(store, run)
-    evaluated, trained = found.stages.get("evaluate"), found.stages.get("train")
-    if evaluated is None or trained is None:
-        raise StoreError(f"{store.where(found.folder)} has no evaluation; run `podline evaluate` first")
-    training = training_of(store, run)
+    training, evaluated = training_of(store, run), completion_of(store, run, EVALUATE.name)
+    if evaluated is None:
+        raise StoreError(f"{store.where(training.folder)} has no evaluation; run `podline evaluate {run}` first")
     return promotion_spec(
         training,
-        TrainResult.model_validate(trained.result),
+        train_result(store, run),
         EvaluateResult.model_validate(evaluated.result),
         rules=Choices(assignments=assignments).apply(training.recipe).promotion,
         anyway=anyway,
@@ -327,9 +321,9 @@ def _figure(store: Store, run: str) -> str:
 
 
 def _metrics(store: Store, run: str) -> dict[str, Metric]:
-    record = run_of(store, run).stages.get("evaluate")
+    record = completion_of(store, run, EVALUATE.name)
     if record is None:
-        where = store.where(completion_name(f"runs/{run}", "evaluate"))
+        where = store.where(completion_name(f"runs/{run}", EVALUATE.name))
         raise ArtifactError(f"{where} is missing, although {run} was promoted; run `podline evaluate {run}`")
     return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()}
 

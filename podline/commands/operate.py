@@ -11,9 +11,8 @@ import click
 from podline.base.entry_points import reason
 from podline.base.errors import SettingsError
 from podline.commands import pages
-from podline.commands.numbers import Whole
-from podline.commands.options import load_settings, say, settings_option, store_options
-from podline.settings.machine import prefect_home
+from podline.commands.options import Whole, load_settings, say, settings_option, store_options
+from podline.settings.environment import prefect_home
 
 # Names, imported when needed, because the library must not import packages of a higher layer.
 _UP, _DEPLOY = "podline.deployments.up", "podline.deployments.deploy"

@@ -1,11 +1,16 @@
-"""Click options: those of the shared table :mod:`podline.stages.options`, and those of the command line only."""
+"""Click options: those of the shared table :mod:`podline.stages.options`, and those of the command line only.
+
+Also parameter types for numbers, and the printing of results.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import re
+import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -16,7 +21,6 @@ from pydantic.fields import FieldInfo
 from podline.base.errors import PodlineError, SettingsError, StoreError
 from podline.base.frozen import name_check
 from podline.base.plain import plain
-from podline.commands.numbers import Number, Whole
 from podline.recipes import registry
 from podline.settings import engines
 from podline.settings import machine as settings_module
@@ -38,6 +42,41 @@ from podline.store.folder import FolderStore
 from podline.store.opening import open_store
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+class Whole(click.IntRange):
+    """A whole number within bounds that fits into 64 bits, as code in C requires."""
+
+    name = "whole number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        try:
+            number: int = super().convert(value, param, ctx)
+        except click.BadParameter:
+            return self.fail(_expected(self, value), param, ctx)
+        return number if abs(number) <= sys.maxsize else self.fail(f"{value!r} is too large.", param, ctx)
+
+
+class Number(click.FloatRange):
+    """A finite number within bounds."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; refuse NaN and infinity, which click accepts."""
+        try:
+            number: float = super().convert(value, param, ctx)
+        except click.BadParameter:
+            number = math.nan
+        return number if math.isfinite(number) else self.fail(_expected(self, value), param, ctx)
+
+
+def _expected(kind: Whole | Number, value: Any) -> str:
+    low, high = (None if bound is None else f"{bound:.15g}" for bound in (kind.min, kind.max))
+    bounds = [] if low is None else [f"above {low}" if kind.min_open else f"of at least {low}"]
+    bounds += [] if high is None else [f"below {high}" if kind.max_open else f"of at most {high}"]
+    return f"got {value!r}, expected a {kind.name} {' and '.join(bounds)}".rstrip() + "."
 
 
 def in_order(*decorators: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
@@ -176,7 +215,7 @@ def _or_version(context: click.Context, _: click.Parameter, fingerprint: str | N
 
 
 _VERSION = "podline.version"
-_versioned: Any = partial(click.argument, callback=_without_version, is_eager=True)
+_versioned: Any = functools.partial(click.argument, callback=_without_version, is_eager=True)
 dataset_argument = _versioned("name", metavar="NAME")
 fingerprint_option = click.option(
     "--fingerprint",
@@ -246,6 +285,24 @@ def existing_store(options: dict[str, Any], *, deletes: bool = False) -> Store:
     if deletes:
         store.require_marker()
     return store
+
+
+def in_store(command: Callable[..., None], *, deletes: bool = False) -> Callable[..., None]:
+    """Pass the store of --root or the settings as the command's first argument; add the options of a store and --json.
+
+    Args:
+        command: the function of the command.
+        deletes: see :func:`existing_store`.
+    """
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        command(existing_store(options, deletes=deletes), **options)
+
+    return in_order(store_options, json_option)(run)
+
+
+deleting_in_store = functools.partial(in_store, deletes=True)
 
 
 def dataset_named(name: str) -> str:

@@ -14,16 +14,16 @@ from podline.base.figures import moment, size
 from podline.base.plurals import plural
 from podline.base.progress import silent
 from podline.commands import pages
-from podline.commands.numbers import Number, Whole
 from podline.commands.options import (
+    Number,
+    Whole,
     answer,
     complete_run,
-    existing_store,
+    deleting_in_store,
     in_order,
-    json_option,
+    in_store,
     raise_damaged,
     run_argument,
-    store_options,
     table_option,
 )
 from podline.documents.ledger_entry import Entry
@@ -62,9 +62,8 @@ def runs_group() -> None:
     "--export",
     "Write a table with a row for each run to FILE.csv or FILE.parquet, oldest first; see docs/reference/ledger.md.",
 )
-@store_options
-@json_option
-def list_runs(as_json: bool, last: int | None, export: Path | None, **options: Any) -> None:
+@in_store
+def list_runs(store: Store, last: int | None, export: Path | None, as_json: bool, **filters: Any) -> None:
     """List every run that finished, failed or was cancelled, newest first.
 
       podline runs list --root podline-root
@@ -75,7 +74,8 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
     Damaged entries are listed at the end and give exit code 4. `podline runs nights` writes charts. Next: `podline runs
     show RUN`.
     """
-    store, wanted, kept = _asked(options)
+    write_killed(store)
+    wanted, kept = _asked(store, filters)
     if not any(kept.values()):
         wanted = wanted[:last]  # avoids reading the others
     damaged: list[ArtifactError] = []
@@ -96,9 +96,8 @@ def list_runs(as_json: bool, last: int | None, export: Path | None, **options: A
 
 @runs_group.command("show")
 @run_argument
-@store_options
-@json_option
-def show_run(run: str, as_json: bool, **options: Any) -> None:
+@in_store
+def show_run(store: Store, run: str, as_json: bool) -> None:
     """Show a run: state, metrics, settings, times, path of its report.
 
       podline runs show sample-0123456789ab --root podline-root
@@ -108,7 +107,6 @@ def show_run(run: str, as_json: bool, **options: Any) -> None:
     """
     from podline.report.ledger_lines import lines_of  # noqa: PLC0415 (NumPy: nothing that a list should wait for)
 
-    store = existing_store(options)
     entry = entry_of(store, run)
     answer(entry, lambda: lines_of(store, entry), as_json=as_json)
 
@@ -126,10 +124,9 @@ def show_run(run: str, as_json: bool, **options: Any) -> None:
     type=click.Path(path_type=Path),
     help="With --why: write a PNG file with examples that only the first run predicts wrongly.",
 )
-@store_options
-@json_option
+@in_store
 def compare_runs(
-    chosen: tuple[str, ...], charts: bool, why: bool, out: Path | None, as_json: bool, **options: Any
+    store: Store, chosen: tuple[str, ...], charts: bool, why: bool, out: Path | None, as_json: bool
 ) -> None:
     """Compare runs: settings, data, code, environment and results, and whether a difference could be noise.
 
@@ -152,7 +149,6 @@ def compare_runs(
         raise SettingsError(
             f"got one run, {' '.join(chosen)}, expected two or more; or add --why to compare it with its reference"
         )
-    store = existing_store(options)
     if why:
         _explain(store, chosen, out, as_json=as_json)
         return
@@ -200,9 +196,8 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
     type=click.Path(path_type=Path),
     help="Only write this file: the newest night of each schedule as OpenMetrics text, for a scraper.",
 )
-@store_options
-@json_option
-def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any) -> None:
+@in_store
+def nights(store: Store, out: Path | None, metrics: Path | None, as_json: bool) -> None:
     """Write a page about all nights, with charts.
 
       podline runs nights --root podline-root
@@ -214,7 +209,6 @@ def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any
     from podline.report.nights_page import page_elsewhere, write_index  # noqa: PLC0415 (not for --help)
     from podline.report.openmetrics import openmetrics  # noqa: PLC0415 (likewise)
 
-    store = existing_store(options)
     write_killed(store)
     if metrics is not None:
         every = entries(store, reversed(names(store)), damaged=lambda error: click.echo(f"skipped: {error}", err=True))
@@ -237,10 +231,9 @@ def nights(out: Path | None, metrics: Path | None, as_json: bool, **options: Any
 @click.option("--keep", type=Whole(0), default=0, help="With --days: keep the newest runs of each recipe, this many.")
 @click.option("--recipe", help="With --days: only runs of this recipe.")
 @click.option("--yes", is_flag=True, help="Delete the runs; without it, they are only listed.")
-@store_options
-@json_option
+@deleting_in_store
 def delete(
-    chosen: tuple[str, ...], days: float | None, keep: int, recipe: str | None, yes: bool, as_json: bool, **options: Any
+    store: Store, chosen: tuple[str, ...], days: float | None, keep: int, recipe: str | None, yes: bool, as_json: bool
 ) -> None:
     """Delete runs with models, checkpoints, logs and reports; without --yes, only list the runs.
 
@@ -253,7 +246,7 @@ def delete(
     """
     if bool(chosen) == (days is not None):
         raise SettingsError("got neither runs nor --days, or both; give either the names of runs, or --days")
-    store, damaged = existing_store(options, deletes=True), list[ArtifactError]()
+    damaged = list[ArtifactError]()
     found = holdings(store, damaged.append)
     if days is None:
         runs = runs_named(found, store, chosen)
@@ -278,13 +271,11 @@ def _export(file: Path, found: list[Entry], *, as_json: bool) -> None:
     answer(document, lambda: [shown], as_json=as_json)
 
 
-def _asked(options: dict[str, Any]) -> tuple[Store, list[Named], dict[str, Any]]:
-    """Return the store, the entries whose names match the options, newest first, and the filters on their content."""
-    store = existing_store(options)
-    write_killed(store)
-    kept = {name: options.pop(name) for name in ("dataset", "commit")}
-    days = {name: day and day.replace(tzinfo=UTC) for name in ("since", "until") for day in [options.pop(name)]}
-    return store, names(store, **days, **options), kept
+def _asked(store: Store, filters: dict[str, Any]) -> tuple[list[Named], dict[str, Any]]:
+    """Return the entries whose names match the filters, newest first, and the filters on their content."""
+    kept = {name: filters.pop(name) for name in ("dataset", "commit")}
+    days = {name: day and day.replace(tzinfo=UTC) for name in ("since", "until") for day in [filters.pop(name)]}
+    return names(store, **days, **filters), kept
 
 
 def _table(shown: list[Entry]) -> list[str]:

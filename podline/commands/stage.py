@@ -28,9 +28,10 @@ from podline.ledger.inventory.catalogue import choose_dataset, dataset_for
 from podline.ledger.requests import Request, evaluate_spec
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
+from podline.stages.base import JUDGED, Spec
 from podline.stages.from_recipe import converter_settings, report_spec, training_spec, validation_spec, within
 from podline.stages.options import Choices, ConvertOptions
-from podline.stages.specs import JUDGED, ConvertSpec, EvaluateSpec, ReportSpec, Spec, TrainSpec, ValidateSpec
+from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec
 from podline.stages.supervision.running import perform
 from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, Stage, installed, loaded
 from podline.stages.tools import Pace, PaceSpec

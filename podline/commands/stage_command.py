@@ -13,7 +13,7 @@ from podline.base.errors import SettingsError
 from podline.commands import display, pages
 from podline.commands.options import answer, in_order, json_option, load_settings, say_json, store_options
 from podline.ledger.requests import Request, performed
-from podline.stages.specs import Result, Spec
+from podline.stages.base import Result, Spec
 from podline.stages.supervision.running import perform
 from podline.stages.table import Stage
 from podline.stages.tools import PreflightSpec

@@ -13,8 +13,16 @@ from podline.base.figures import moment, size
 from podline.base.plurals import plural
 from podline.base.progress import Reporter
 from podline.commands import display, pages
-from podline.commands.numbers import Number
-from podline.commands.options import answer, existing_store, json_option, raise_damaged, say, store_options
+from podline.commands.options import (
+    Number,
+    answer,
+    deleting_in_store,
+    existing_store,
+    in_store,
+    raise_damaged,
+    say,
+    store_options,
+)
 from podline.ledger.inventory import inventory, verification
 from podline.ledger.inventory.inventory import Holding
 from podline.ledger.inventory.machine_files import MachineFiles, cached_sources, machine_files
@@ -34,9 +42,8 @@ def store_group() -> None:
 
 
 @store_group.command("list")
-@store_options
-@json_option
-def list_holdings(as_json: bool, **options: Any) -> None:
+@in_store
+def list_holdings(store: Store, as_json: bool) -> None:
     """List every data set, run and cached source with size, last use, and the runs that use it.
 
       podline store list --root podline-root
@@ -44,7 +51,7 @@ def list_holdings(as_json: bool, **options: Any) -> None:
 
     Next: `podline store verify`.
     """
-    store, damaged = existing_store(options), list[ArtifactError]()
+    damaged = list[ArtifactError]()
     found = [*inventory.holdings(store, damaged.append), *cached_sources(store)]
     answer([_document(each) for each in found], lambda: _table(store, found), as_json=as_json)
     raise_damaged(damaged)
@@ -57,9 +64,8 @@ def _table(store: Store, found: Sequence[Holding | MachineFiles]) -> list[str]:
 
 
 @store_group.command("verify")
-@store_options
-@json_option
-def verify(as_json: bool, **options: Any) -> None:
+@in_store
+def verify(store: Store, as_json: bool) -> None:
     """Verify the checksum of every file; list damaged, missing and unrecorded files.
 
       podline store verify --root podline-root
@@ -67,7 +73,6 @@ def verify(as_json: bool, **options: Any) -> None:
     Each problem is one line; problems give exit code 4. `podline data show --verify` checks single records.
     docs/reference/store.md explains each problem.
     """
-    store = existing_store(options)
     with display.shown() as listener:
         checked, problems, notes = verification.verify(store, Reporter("store", listener))
     nothing = "" if checked or problems else f"; {store.uri} is empty: check --root"
@@ -101,9 +106,8 @@ def mark(**options: Any) -> None:
     show_default=True,
     help="Keep files that were used within this number of days, because they may be needed again.",
 )
-@store_options
-@json_option
-def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
+@deleting_in_store
+def prune(store: Store, yes: bool, days: float, as_json: bool) -> None:
     """Delete unneeded files: unfinished work, data sets without runs, cached sources, old lock files and logs.
 
       podline store prune --root podline-root
@@ -112,7 +116,7 @@ def prune(yes: bool, days: float, as_json: bool, **options: Any) -> None:
     The command never deletes finished runs, the data sets of finished runs, or files that a running process on this
     machine uses. In a bucket it also keeps files touched within the last hour; docs/reference/store.md explains why.
     """
-    store, damaged = existing_store(options, deletes=True), list[ArtifactError]()
+    damaged = list[ArtifactError]()
     before = store.now() - max(days * _DAY_SECONDS, 0 if isinstance(store, FolderStore) else _OTHERS_SECONDS)
     deleted, busy = inventory.pruned(store, before, damaged.append, delete=yes)
     ours = machine_files(store, time.time() - days * _DAY_SECONDS)

@@ -8,8 +8,8 @@ import click
 
 from podline.base.progress import Reporter
 from podline.commands import display, pages
-from podline.commands.numbers import Number
 from podline.commands.options import (
+    Number,
     answer,
     command_line,
     fingerprint_option,

@@ -37,7 +37,8 @@ from podline.documents.metric import Metric
 from podline.documents.origins import read_origin
 from podline.documents.promotion import Promotion, read_promotion
 from podline.recipes.measures import change_text, measure_named
-from podline.stages.specs import JUDGED, TrainSpec
+from podline.stages.base import JUDGED
+from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 
 # Number of classes or joints that a line names.

@@ -23,6 +23,8 @@ from podline.store.contract import explained
 COLUMNS = "columns.npz"
 """The name of the file with labels and identities in a folder of the cache, beside the pixels."""
 
+_ROWS = 1_000  # images that are copied and hashed at a time
+
 
 class FilePart(NamedTuple):
     """Some images of a raw file.
@@ -74,20 +76,22 @@ def write_parts(read: Callable[..., Iterable[FilePart]], paths: Sequence[Path], 
         SourceError: a file is damaged.
         StoreError: the folder cannot be written.
     """
-    shape, parts, pixels = (0, 0, 0), list[FilePart](), folder / PIXELS
+    shape, pixels, others = (0, 0, 0), folder / PIXELS, list[Mapping[str, npt.NDArray[np.uint8]]]()
+    labels, identities = list[str](), [np.empty(0, f"S{IDENTITY_BYTES}")]
     with pixels.open("wb") as stream:
         for part in read(*paths):
-            images = np.ascontiguousarray(part.images)
-            shape = images.shape[1:]
-            parts.append(part._replace(images=identities_of(images)))
-            with explained("write", pixels):
-                stream.write(with_checksums(images).data)
-    identities = np.concatenate([np.empty(0, f"S{IDENTITY_BYTES}"), *(part.images for part in parts)])
-    labels = np.array([label for part in parts for label in part.labels], np.str_)
-    names = parts[0].others if parts else ()
-    columns: Any = {name: np.concatenate([part.others[name] for part in parts]) for name in names}
+            shape = part.images.shape[1:]
+            labels.extend(part.labels)
+            others.append(part.others)
+            for first in range(0, len(part.images), _ROWS):
+                images = np.ascontiguousarray(part.images[first : first + _ROWS])
+                identities.append(identities_of(images))
+                with explained("write", pixels):
+                    stream.write(with_checksums(images).data)
+    columns: Any = {name: np.concatenate([each[name] for each in others]) for name in (others[0] if others else ())}
+    columns |= {"labels": np.array(labels, np.str_), "identities": np.concatenate(identities)}
     with explained("write", folder):
-        np.savez(folder / COLUMNS, shape=(len(labels), *shape), labels=labels, identities=identities, **columns)
+        np.savez(folder / COLUMNS, shape=(len(labels), *shape), **columns)
 
 
 def sides(shape: Sequence[int]) -> str:

@@ -175,7 +175,7 @@ def delete_unused(folder: Path, *, delete: bool = True) -> bool:
     """
     use = use_of(folder)
     with explained("delete", folder), uses.Lease(use.parent) as lease:
-        free = bool(lease.take([use.name]))
+        free = bool(lease.take([use.name]).names)
         if free and delete:
             shutil.rmtree(folder)
     return free

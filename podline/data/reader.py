@@ -174,16 +174,22 @@ class SplitReader:
         file = self.info.every_shard[shard].file
         return file, int(place - self._edges[shard]), int(start - self._files.starts[shard])
 
-    def chunks(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """Read all examples in order, some megabytes at a time; yield the first example's position and the values.
+    def chunks(self) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
+        """Read all examples in order, some megabytes of a shard at a time.
+
+        Yields:
+            The index of the shard (0 if the split uses shards of older versions), the first example's position in the
+            split, and the values.
 
         Raises:
             ArtifactError: a record is damaged.
         """
         size = sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in self._fields.values())
         step = max(1, _CHUNK_BYTES // size)
-        for first in range(0, len(self), step):
-            yield first, self.gather(np.arange(first, min(first + step, len(self))))
+        edges = self._edges.tolist() if self._places is None else [0, len(self)]
+        for shard, (begin, end) in enumerate(itertools.pairwise(edges)):
+            for first in range(begin, end, step):
+                yield shard, first, self.gather(np.arange(first, min(first + step, end)))
 
     def require_unchanged(self) -> None:
         """Check that the files still have the size and time that they had when they were opened.

@@ -22,9 +22,9 @@ from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.planning import ShardPlan
 from podline.data.records import IMAGE, EncodedLayout, RecordLayout
 from podline.data.tfrecord import Bytes
-from podline.documents.manifest import MANY_CLASSES, FileInfo
+from podline.documents.manifest import MANY_CLASSES, FileInfo, shard_record
 from podline.documents.shard_table import MANY_COUNTS, ShardInfo, index_file
-from podline.store.contract import explained
+from podline.store.contract import Store, explained
 
 # Bytes of a chunk: large enough to hide the cost of a call, small enough for the cache that cores share.
 CHUNK_BYTES = 2_000_000
@@ -213,6 +213,26 @@ def write_shard(
         index=index,
     )
     return WrittenShard(split=plan.split, info=info, pixels=add_up(pixels))
+
+
+def publish_shard(
+    store: Store,
+    folder: str,
+    plan: ShardPlan,
+    layout: RecordLayout | EncodedLayout,
+    census: Census,
+    fill: Fill,
+    files: Files | None = None,
+) -> WrittenShard:
+    """Write a shard, and publish its files and then its record in a data set's folder; see :func:`write_shard`."""
+    with store.workspace("shard") as workspace:
+        written = write_shard(workspace / plan.file, plan, layout, census, fill, files)
+        # All shards are flushed together before the manifest is published; one by one this took 20 % of the time.
+        for file in written.info.files:
+            store.publish_file(workspace / file.file, f"{folder}/{file.file}", replace=True, flush=False)
+    record = f"{folder}/{shard_record(plan.file)}"
+    store.publish_json(record, written.model_dump(mode="json"), replace=True, flush=False)
+    return written
 
 
 def _as_jpeg(layout: RecordLayout, frames: Bytes, _start: int) -> list[bytes]:

@@ -54,6 +54,16 @@ class Crowned(Frozen):
     time: float
     token: str
 
+    def other_weights(self, where: str, found: str) -> str:
+        """Return in one line that a file or folder has other weights than those promoted; empty for the same weights.
+
+        Args:
+            where: path of the file or folder.
+            found: sha256 of its weights.
+        """
+        expected = f"expected {self.weights_sha256[:12]}… of champion number {self.number}"
+        return "" if found == self.weights_sha256 else f"{where} has weights {found[:12]}…, {expected}"
+
 
 HISTORY = Series(
     f"{FOLDER}/{{}}/history",

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from podline.base.errors import ArtifactError, StoreError
 from podline.base.frozen import Frozen, JsonObject
-from podline.documents.reading import read_model
+from podline.documents.reading import Document, read_model
 from podline.store import digests
 from podline.store.contract import Listed, Store, explained
 
@@ -152,6 +152,28 @@ def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
     data = store.read_bytes(name)
     _require(store, folder, stage, name, lambda: digests.of_bytes(data))
     return data
+
+
+def read_artifact_model(store: Store, folder: str, stage: str, name: str, model: type[Document], noun: str) -> Document:
+    """Read a JSON document that a stage wrote, and validate it; see :func:`read_artifact`.
+
+    Args:
+        store: the store.
+        folder: the folder of the completion record.
+        stage: the stage that wrote the document.
+        name: name of the document, relative to the folder.
+        model: the class of the document.
+        noun: noun for the document in messages, such as "a model description".
+
+    Raises:
+        StoreError: the document cannot be read.
+        ArtifactError: the document has changed, or is of another class.
+    """
+    try:
+        return model.model_validate_json(read_artifact(store, folder, stage, f"{folder}/{name}"))
+    except ValueError as error:
+        where = store.where(f"{folder}/{name}")
+        raise ArtifactError(f"{where} is not {noun} ({error}); {stage} the run again") from error
 
 
 def local_artifact(store: Store, folder: str, stage: str, name: str) -> Path:

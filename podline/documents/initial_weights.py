@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from podline.base.errors import ArtifactError
 from podline.base.frozen import Frozen
 from podline.base.plurals import first_few, plural
-from podline.documents.completion import read_artifact
+from podline.documents.completion import read_artifact_model
 from podline.store.contract import Store
 
 INITIAL_WEIGHTS = "initial_weights.json"
@@ -69,18 +68,9 @@ class InitialWeights(Frozen):
 
 
 def read_initial_weights(store: Store, folder: str) -> InitialWeights:
-    """Read a run's ``initial_weights.json``.
-
-    Raises:
-        StoreError: the file cannot be read.
-        ArtifactError: the file has changed.
-    """
-    name = f"{folder}/{INITIAL_WEIGHTS}"
-    try:
-        return InitialWeights.model_validate_json(read_artifact(store, folder, "train", name))
-    except ValueError as error:
-        problem = f"is not a description of initial weights ({error}); train the run again"
-        raise ArtifactError(f"{store.where(name)} {problem}") from error
+    """Read a run's ``initial_weights.json``; raises the errors of :func:`read_artifact_model`."""
+    noun = "a description of initial weights"
+    return read_artifact_model(store, folder, "train", INITIAL_WEIGHTS, InitialWeights, noun)
 
 
 def _named(names: Sequence[str]) -> str:

@@ -8,6 +8,8 @@ import operator
 from pydantic import Field
 
 from podline.base.frozen import Frozen
+from podline.documents.completion import read_artifact_model
+from podline.store.contract import Store
 
 DESCRIPTION = "model/description.json"
 # A training step costs as much as three forward passes: the gradients of inputs and of weights cost one pass each.
@@ -97,3 +99,8 @@ class ModelDescription(Frozen, extra="ignore"):
         """Text: the layers whose multiply-adds are unknown; empty if there are none."""
         names = [f"{layer.name} ({layer.kind})" for layer in self.layers if layer.multiply_adds is None]
         return f"without those of {', '.join(names)}, which are unknown" if names else ""
+
+
+def read_description(store: Store, folder: str) -> ModelDescription:
+    """Read the description of a run's model; raises the errors of :func:`read_artifact_model`."""
+    return read_artifact_model(store, folder, "train", DESCRIPTION, ModelDescription, "a model description")

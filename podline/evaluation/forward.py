@@ -14,13 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from podline.base.arrays import Array
-from podline.base.errors import StoreError
 from podline.base.progress import Reporter
 from podline.data.records import IMAGE
-from podline.documents.completion import completion_name
 from podline.input.pipeline import MASK, EvaluationInput
-from podline.ledger.inventory.catalogue import run_of
-from podline.stages.table import TRAIN
+from podline.ledger.inventory.catalogue import train_result
 from podline.store.contract import Store
 from podline.training.export import load_model
 
@@ -80,10 +77,7 @@ def finished_model(store: Store, run: str) -> keras.Model:
         StoreError: there is no such finished run.
         ArtifactError: its weights have changed.
     """
-    folder = f"runs/{run}"
-    if not store.exists(completion_name(folder, TRAIN.name)):
-        raise StoreError(f"{store.uri}: run {run} is not finished; finish it with `podline train`")
-    return load_model(store, folder, run_of(store, run).stages[TRAIN.name].result["weights_sha256"])
+    return load_model(store, f"runs/{run}", train_result(store, run).weights_sha256)
 
 
 class News:

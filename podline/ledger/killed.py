@@ -27,7 +27,7 @@ from podline.documents.metrics_log import EVENTS, METRICS, EventLine, MetricsLin
 from podline.ledger import ledger
 from podline.ledger.time_spent import Attempt, time_spent
 from podline.store import locks
-from podline.store.contract import Store, explained
+from podline.store.contract import Store, entered
 
 _FOLDER = "unfinished"
 _BEAT_SECONDS = 5.0
@@ -70,12 +70,12 @@ def noted(store: Store) -> Generator[Callable[[Unfinished], None], None, None]:
             os.utime(path)
         return _BEAT_SECONDS
 
-    with contextlib.ExitStack() as stack:
-        with explained("write to the store", store.uri):
-            stack.enter_context(locks.locked(path.with_suffix(_LOCK)))
-        stack.callback(_remove, path)
-        with beside(show_life, _BEAT_SECONDS, "sign of life"):
-            yield keep
+    with entered(store.uri, lambda: locks.locked(path.with_suffix(_LOCK))):
+        try:
+            with beside(show_life, _BEAT_SECONDS, "sign of life"):
+                yield keep
+        finally:
+            _remove(path)
 
 
 def training_lines(

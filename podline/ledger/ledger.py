@@ -8,12 +8,9 @@ This module needs neither TensorFlow nor pandas; :func:`podline.report.ledger.lo
 
 from __future__ import annotations
 
-import itertools
 import re
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -21,14 +18,13 @@ from podline.base.errors import ArtifactError, StoreError
 from podline.documents.ledger_entry import Entry, State
 from podline.documents.reading import read_model
 from podline.store.contract import Listed, Store
+from podline.store.prefetch import in_order
 
 FOLDER = "ledger"
 REMEDY = "put it back; if it is lost, delete it, and see docs/reference/store.md"
 # Format of the end time in names: in seconds, without colons. The random digits make a name unique.
 _MOMENT = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"(?P<ended>\d{8}T\d{6}Z)-(?P<recipe>[a-z0-9_.-]+)-(?P<state>finished|failed|cancelled)-[0-9a-f]{8}")
-# Entries that are read ahead: enough to hide a bucket's latency, few enough for memory.
-_AHEAD = 32
 _LEAST_THREADS = 4
 
 
@@ -124,9 +120,7 @@ def entries(
     commit: str | None = None,
     damaged: Callable[[ArtifactError], None] | None = None,
 ) -> Iterator[Entry]:
-    """Yield entries in the requested order, reading several ahead.
-
-    Memory holds only a few entries at a time.
+    """Yield entries in the requested order, reading several ahead; memory holds only a few entries at a time.
 
     Args:
         store: the store.
@@ -139,20 +133,21 @@ def entries(
         StoreError: an entry cannot be read.
         ArtifactError: an entry is damaged, and ``damaged`` is not given.
     """
-    with ThreadPoolExecutor(max(store.parallel, _LEAST_THREADS)) as threads:
-        waiting = iter(wanted)
-        ahead = deque(threads.submit(read, store, named.name) for named in itertools.islice(waiting, _AHEAD))
-        while ahead:
-            entry = None
-            try:
-                entry = ahead.popleft().result()
-            except ArtifactError as error:
-                if damaged is None:
-                    raise
-                damaged(error)
-            ahead.extend(threads.submit(read, store, named.name) for named in itertools.islice(waiting, 1))
-            if entry is not None and _fits(entry, dataset, commit):
+
+    def found(named: Named) -> Entry | ArtifactError:
+        try:
+            return read(store, named.name)
+        except ArtifactError as error:
+            if damaged is None:
+                raise
+            return error
+
+    for entry in in_order(found, wanted, max(store.parallel, _LEAST_THREADS)):
+        if isinstance(entry, Entry):
+            if _fits(entry, dataset, commit):
                 yield entry
+        elif damaged:
+            damaged(entry)
 
 
 def entry_of(store: Store, name: str) -> Entry:

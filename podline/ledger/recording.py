@@ -47,17 +47,8 @@ from podline.recipes import registry
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import Recipe
 from podline.settings.machine import Settings, flat
-from podline.stages.specs import (
-    WEIGHTS,
-    ConvertSpec,
-    PromoteResult,
-    ReportResult,
-    Result,
-    Spec,
-    TrainResult,
-    TrainSpec,
-    ValidateSpec,
-)
+from podline.stages.base import Result, Spec
+from podline.stages.specs import WEIGHTS, ConvertSpec, PromoteResult, ReportResult, TrainResult, TrainSpec, ValidateSpec
 from podline.stages.table import TRAIN, stage_of
 from podline.store import digests
 from podline.store.contract import Store

@@ -10,14 +10,15 @@ from podline.base.errors import SettingsError, StoreError
 from podline.base.progress import Listener, Reporter
 from podline.ledger import ledger
 from podline.ledger.inventory.catalogue import datasets as catalogued
-from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.ledger.inventory.catalogue import train_result, training_of
 from podline.ledger.recording import recorded
 from podline.recipes import datasets, registry
 from podline.recipes.settings import Recipe
 from podline.settings.machine import Settings, cluster
+from podline.stages.base import JUDGED, Result, Spec
 from podline.stages.from_recipe import evaluation_spec
 from podline.stages.options import Choices
-from podline.stages.specs import JUDGED, EvaluateSpec, Result, Spec, TrainResult, TrainSpec
+from podline.stages.specs import EvaluateSpec, TrainResult, TrainSpec
 from podline.stages.supervision.running import perform
 from podline.stages.table import EVALUATE, TRAIN, Stage, stage_of
 from podline.store.contract import Store
@@ -123,8 +124,8 @@ def performed(spec: Spec[R], listener: Listener, settings: Settings, by: Perform
         notes.planned(training.recipe, settings, spec.model_strategy or training.strategy)
         notes.asked(training)
         if stage is EVALUATE:
-            trained = run_of(store, training.run).stages[TRAIN.name].result
-            notes.answered(training, TrainResult.model_validate({**trained, "reused": True}), 0.0)
+            trained = train_result(store, training.run)
+            notes.answered(training, trained.model_copy(update={"reused": True}), 0.0)
         started = time.monotonic()
         result = by(spec, listener, settings)
         notes.answered(spec, result, time.monotonic() - started)

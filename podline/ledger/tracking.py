@@ -18,7 +18,8 @@ from podline.base.progress import Reporter
 from podline.documents.ledger_entry import Entry
 from podline.documents.metrics_log import METRICS, FindingLine, MetricsLines, figures_of
 from podline.recipes.settings import Recipe
-from podline.settings.machine import MLFLOW, export_mlflow_defaults, flat
+from podline.settings.environment import export_mlflow_defaults
+from podline.settings.machine import MLFLOW, flat
 from podline.stages.specs import WEIGHTS
 from podline.store.contract import Store
 from podline.store.page_links import PageLinks

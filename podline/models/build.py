@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from podline.base.arrays import Array
 from podline.base.errors import SettingsError
-from podline.documents.manifest import Manifest
 from podline.models.initial_values import (
     begin_with,
     own_values,
@@ -26,7 +25,7 @@ from podline.models.precision import POLICIES, policy, policy_of_layers
 from podline.models.variables import finish
 from podline.recipes.parts import MODELS
 from podline.recipes.published_weights import PUBLISHED
-from podline.recipes.settings import ModelSettings, Precision, Recipe
+from podline.recipes.settings import ModelSettings, Precision
 
 
 def build_model(
@@ -75,25 +74,13 @@ def build_model(
         require_fixed_constants(settings.kind, network, again)
         own = own_values(settings.kind, network, again)
     l2 = settings.l2, settings.l2_layers
-    return trainable_model(network, settings.kind, *pixels, seed, *l2, precision, own, grey=grey)
-
-
-def image_model(recipe: Recipe, manifest: Manifest, outputs: int) -> keras.Model:
-    """Build a recipe's network for a data set, with fresh weights and the training split's mean and deviation.
-
-    Raises:
-        SettingsError: see :func:`build_model`.
-    """
-    (height, width, channels), split = manifest.image_shape, manifest.split("train")
-    shape = height, width, channels
-    return build_model(recipe.model, shape, outputs, split.mean, split.std, recipe.seed, recipe.precision)
+    return trainable_model(network, settings.kind, pixels, seed, *l2, precision, own, grey=grey)
 
 
 def trainable_model(
     network: keras.Model,
     name: str,
-    mean: Sequence[float],
-    std: Sequence[float],
+    pixels: tuple[Sequence[float], Sequence[float]] | None,
     seed: int,
     l2: float = 0.0,
     l2_layers: tuple[str, ...] = (),
@@ -110,8 +97,8 @@ def trainable_model(
     Args:
         network: a model from normalised images (n, height, width, channels) to any outputs.
         name: name of the new model.
-        mean: mean per channel, of pixels in 0…255, from the training split.
-        std: standard deviation per channel, of the same pixels; a constant channel (0) is centred, but not scaled.
+        pixels: mean and standard deviation per channel, of pixels in 0…255, from the training split; a constant channel
+            (deviation 0) is centred, but not scaled. None if ``network`` itself normalises images.
         seed: seed of weights and dropout; a variable's random values depend only on this seed, the layer's name and
             the variable's index in the layer.
         l2: factor of the L2 term for each kernel of the layers ``l2_layers``.
@@ -125,41 +112,22 @@ def trainable_model(
             ``l2_layers`` matches no layer with a kernel; an initializer takes no seed; or a layer's result would depend
             on the number of replicas.
     """
-    _, *image_shape = network.inputs[0].shape
-    if not len(mean) == len(std) == image_shape[-1]:
+    *sides, channels = network.inputs[0].shape[1:]
+    if pixels and not len(pixels[0]) == len(pixels[1]) == channels:
         raise SettingsError(
-            f"got a mean of {len(mean)} and a deviation of {len(std)} channels, expected {image_shape[-1]}, as the "
+            f"got a mean of {len(pixels[0])} and a deviation of {len(pixels[1])} channels, expected {channels}, as the "
             "images have; give one of each per channel"
         )
 
     def front(image: Any) -> keras.KerasTensor:
-        channels: Any = [image] * len(mean)
-        return _normalised(keras.layers.Concatenate(name="repeat")(channels) if grey else image, mean, std)
+        repeated: Any = [image] * channels
+        image = keras.layers.Concatenate(name="repeat")(repeated) if grey else image
+        return _normalised(image, *pixels) if pixels else image
 
     dtype = policy(precision)
-    return _trainable(network, name, seed, front, l2, l2_layers, dtype, own or {}, channels=1 if grey else len(mean))
-
-
-def untrained(model: keras.Model, seed: int) -> keras.Model:
-    """Return a copy, with the initial weights of ``seed``, of a model that :func:`trainable_model` returned."""
-    return _trainable(model, model.name, seed, lambda image: image)
-
-
-def _trainable(
-    network: keras.Model,
-    name: str,
-    seed: int,
-    front: Callable[[Any], keras.KerasTensor],
-    l2: float = 0.0,
-    l2_layers: tuple[str, ...] = (),
-    dtype: str = POLICIES["float32"],
-    own: Mapping[int, Array] | None = None,
-    channels: int | None = None,
-) -> keras.Model:
     # Variables created in a StatelessScope get their values when the scope ends.
     with fresh_names(), policy_of_layers(POLICIES["float32"]), keras.StatelessScope() as scope:
-        *sides, own_channels = network.inputs[0].shape[1:]
-        image: Any = keras.Input((*sides, channels or own_channels), dtype="uint8", name="image")
+        image: Any = keras.Input((*sides, 1 if grey else channels), dtype="uint8", name="image")
         outputs = apply_copies(network, image, front, dtype)
         model = keras.Model(image, keras.tree.map_structure(_float32, outputs), name=name)
         _regularise(model, l2, l2_layers)
@@ -172,25 +140,19 @@ def _trainable(
     return model
 
 
-def require_device(data_format: str, devices: Sequence[str]) -> None:
-    """Check that a device supports a data format; TensorFlow's CPU kernels support only ``channels_last``.
-
-    Raises:
-        SettingsError: the format is ``channels_first``, and no device name contains GPU.
-    """
-    if data_format == "channels_first" and not any("GPU" in device for device in devices):
-        raise SettingsError(
-            f"data_format=channels_first needs a GPU, but the devices are {', '.join(devices)}; use channels_last"
-        )
-
-
 def _require_data_format(settings: ModelSettings) -> None:
-    if settings.data_format == "channels_first" and settings.kind not in MODELS.shipped:
+    if settings.data_format == "channels_last":
+        return
+    if settings.kind not in MODELS.shipped:
         raise SettingsError(
             f"data_format=channels_first vs model {settings.kind}: only Podline's own models support it; "
             "leave data_format out"
         )
-    require_device(settings.data_format, [device.name for device in tf.config.list_logical_devices()])
+    if not tf.config.list_logical_devices("GPU"):  # TensorFlow's CPU kernels support only channels_last
+        devices = ", ".join(device.name for device in tf.config.list_logical_devices())
+        raise SettingsError(
+            f"data_format=channels_first needs a GPU, but the devices are {devices}; use data_format=channels_last"
+        )
 
 
 def _made(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> keras.Model:

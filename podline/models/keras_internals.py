@@ -42,14 +42,12 @@ class CallNode(NamedTuple):
         arguments: the flattened arguments: symbolic tensors, constants and settings.
         inputs: the symbolic tensors among the arguments.
         outputs: the flattened outputs.
-        sources: the layers or operations that produce the inputs.
     """
 
     operation: Any
     arguments: tuple[Any, ...]
     inputs: tuple[keras.KerasTensor, ...]
     outputs: tuple[keras.KerasTensor, ...]
-    sources: tuple[Any, ...]
 
 
 def has_graph(layer: object) -> bool:
@@ -65,9 +63,7 @@ def nodes_of(model: keras.Model) -> Iterator[CallNode]:
         for node in operation._inbound_nodes:
             if id(node) in nodes and not node.is_input:
                 arguments = keras.tree.flatten([node.arguments.args, node.arguments.kwargs])
-                sources = [tensor._keras_history.operation for tensor in node.input_tensors]
-                tensors = tuple(node.input_tensors), tuple(node.output_tensors)
-                yield CallNode(operation, tuple(arguments), *tensors, tuple(sources))
+                yield CallNode(operation, tuple(arguments), tuple(node.input_tensors), tuple(node.output_tensors))
 
 
 def run_graph(model: keras.Model, inputs: Any, call: Callable[..., Any]) -> Any:

@@ -8,7 +8,7 @@ import keras
 
 from podline.base.errors import ArtifactError, SettingsError
 from podline.documents.completion import read_artifact
-from podline.models.build import untrained
+from podline.models.build import trainable_model
 from podline.models.keras_internals import fresh_names
 from podline.models.precision import POLICIES, policy_of_layers
 from podline.recipes.parts import MODELS
@@ -62,4 +62,5 @@ def untrained_model(store: Store, folder: str, seed: int) -> keras.Model:
         StoreError: see :func:`network_of`.
         ArtifactError: see :func:`network_of`.
     """
-    return untrained(network_of(store, folder), seed)
+    trained = network_of(store, folder)
+    return trainable_model(trained, trained.name, None, seed)

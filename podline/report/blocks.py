@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from podline.base import figures
 from podline.base.drawing.svg import Svg
@@ -27,8 +27,8 @@ class Block(ABC):
     """An element of a report's section."""
 
     @abstractmethod
-    def html(self) -> Markup:
-        """Return the block as HTML."""
+    def __html__(self) -> Markup:
+        """Return the block as HTML; Markup calls this method when it formats or joins blocks."""
 
     def markdown(self) -> str:
         """Return the block as Markdown; empty if only HTML can show it."""
@@ -47,8 +47,7 @@ class Text(Block):
     text: str
     style: Literal["", "note", "warning"] = ""
 
-    def html(self) -> Markup:
-        """Return the text as a paragraph."""
+    def __html__(self) -> Markup:
         attribute = Markup(' class="{}"').format(self.style) if self.style else ""
         return Markup("<p{}>{}</p>").format(attribute, unbroken(self.text))
 
@@ -63,8 +62,7 @@ class Heading(Block):
 
     text: str
 
-    def html(self) -> Markup:
-        """Return a heading of the third level."""
+    def __html__(self) -> Markup:
         return Markup("<h3>{}</h3>").format(self.text)
 
     def markdown(self) -> str:
@@ -100,8 +98,7 @@ class Table(Block):
         """Make a table without header from (name, value) pairs."""
         return cls(["", ""], [*pairs], words=2, header=False)
 
-    def html(self) -> Markup:
-        """Return the table in a frame that scrolls horizontally on narrow pages."""
+    def __html__(self) -> Markup:
         style = "facts" if self.words == len(self.columns) else f"figures words-{self.words}"
         names = filter(None, self.columns if self.header else (row[0] for row in self.rows))
         head = [_HEADER.format(name) if name else Markup("<td></td>") for name in self.columns]
@@ -141,9 +138,8 @@ class Chart(Block):
     caption: str = ""
     wide: bool = False
 
-    def html(self) -> Markup:
-        """Return the chart with title and caption as a figure element."""
-        title = Heading(self.title).html() if self.title else ""
+    def __html__(self) -> Markup:
+        title = Heading(self.title) if self.title else ""
         caption = Markup("<figcaption>{}</figcaption>").format(unbroken(self.caption)) if self.caption else ""
         svg = self.svg.html()
         if self.wide:
@@ -177,8 +173,7 @@ class Pictures(Block):
     pictures: Sequence[Picture]
     style: Literal["small", "pairs", "panels"] = "small"
 
-    def html(self) -> Markup:
-        """Return the pictures as a list."""
+    def __html__(self) -> Markup:
         entries = [self._entry(picture) for picture in self.pictures]
         return Markup('<ul class="pictures {}">\n{}\n</ul>').format(self.style, Markup("\n").join(entries))
 
@@ -202,8 +197,7 @@ class Items(Block):
 
     texts: Sequence[str]
 
-    def html(self) -> Markup:
-        """Return a bulleted list."""
+    def __html__(self) -> Markup:
         entries = [Markup("<li>{}</li>").format(unbroken(text)) for text in self.texts]
         return Markup("<ul>\n{}\n</ul>").format(Markup("\n").join(entries))
 
@@ -224,8 +218,7 @@ class Code(Block):
         width = max(map(len, commands))
         return cls("\n".join(f"{command:{width}}  # {what}" for command, what in commands.items()))
 
-    def html(self) -> Markup:
-        """Return the commands in a frame that scrolls."""
+    def __html__(self) -> Markup:
         return Markup('<pre tabindex="0"><code>{}</code></pre>').format(self.text)
 
     def markdown(self) -> str:
@@ -239,8 +232,7 @@ class Key(Block):
 
     colours: Mapping[str, tuple[int, int, int]]
 
-    def html(self) -> Markup:
-        """Return a line with a coloured dot before each name."""
+    def __html__(self) -> Markup:
         dot = Markup('<i style="background: #{}"></i>{}')
         dots = [dot.format(bytes(colour).hex(), name) for name, colour in self.colours.items()]
         return Markup('<p class="note key">{}</p>').format(Markup(" ").join(dots))
@@ -258,8 +250,7 @@ class Kicker(Block):
     about: Sequence[str]
     index: str = ""
 
-    def html(self) -> Markup:
-        """Return the line with the link."""
+    def __html__(self) -> Markup:
         parts = [Markup("Podline"), *(Markup("<b>{}</b>").format(unbroken(text)) for text in self.about)]
         if self.index:
             parts.append(Markup('<a href="{}">all nights</a>').format(self.index))
@@ -284,8 +275,7 @@ class Title(Block):
     text: str
     small: str = ""
 
-    def html(self) -> Markup:
-        """Return a heading of the first level."""
+    def __html__(self) -> Markup:
         small = Markup(" <small>{}</small>").format(unbroken(self.small)) if self.small else ""
         return Markup("<h1><strong>{}{}</strong> {}</h1>").format(unbroken(self.figure), small, unbroken(self.text))
 
@@ -312,9 +302,8 @@ class Standing(Block):
     style: str = "noise"
     sign: str = ""
 
-    def html(self) -> Markup:
-        """Return the result in a coloured frame."""
-        lines = Items(self.lines).html() if self.lines else ""
+    def __html__(self) -> Markup:
+        lines = Items(self.lines) if self.lines else ""
         return Markup('<div class="standing {}"><p><strong>{}{}</strong>{}</p>{}</div>').format(
             self.style, sign(self.sign), self.strong, unbroken(self.text), lines
         )
@@ -343,8 +332,7 @@ class Tile(NamedTuple):
     word: str = ""
     line: Markup = Markup()
 
-    def html(self) -> Markup:
-        """Return the metric as an entry of a definition list."""
+    def __html__(self) -> Markup:
         changed = Markup(' <span class="change {}">{}{}</span>')
         change = changed.format(self.word, sign(figures.arrow(self.change)), self.change) if self.change else ""
         return Markup("<div><dt>{}</dt><dd>{}{}{}</dd></div>").format(
@@ -359,11 +347,9 @@ class Tiles(Block):
     tiles: Sequence[Tile]
     note: str = ""
 
-    def html(self) -> Markup:
-        """Return the metrics as a definition list."""
-        note = Text(self.note, "note").html() if self.note else ""
-        tiles = Markup("\n").join(tile.html() for tile in self.tiles)
-        return Markup('<dl class="tiles">\n{}\n</dl>\n{}').format(tiles, note)
+    def __html__(self) -> Markup:
+        note = Text(self.note, "note") if self.note else ""
+        return Markup('<dl class="tiles">\n{}\n</dl>\n{}').format(Markup("\n").join(self.tiles), note)
 
 
 class Fold(Block):
@@ -372,10 +358,11 @@ class Fold(Block):
     def __init__(self, summary: str, *blocks: Block, opened: bool = False) -> None:
         self.summary, self.blocks, self.opened = summary, blocks, opened
 
-    def html(self) -> Markup:
-        """Return a ``<details>`` element, which is open if ``opened``, and in print."""
+    def __html__(self) -> Markup:
         opened = " open" if self.opened else ""
-        return Markup("<details{}><summary>{}</summary>{}</details>").format(opened, self.summary, html_of(self.blocks))
+        return Markup("<details{}><summary>{}</summary>{}</details>").format(
+            opened, self.summary, Markup("\n").join(self.blocks)
+        )
 
     def markdown(self) -> str:
         """Return the blocks below a heading; an empty text if no block has Markdown."""
@@ -389,9 +376,8 @@ class Column(Block):
     def __init__(self, *blocks: Block) -> None:
         self.blocks = blocks
 
-    def html(self) -> Markup:
-        """Return one element with the blocks."""
-        return Markup("<div>{}</div>").format(html_of(self.blocks))
+    def __html__(self) -> Markup:
+        return Markup("<div>{}</div>").format(Markup("\n").join(self.blocks))
 
     def markdown(self) -> str:
         """Return the blocks one after the other."""
@@ -401,19 +387,13 @@ class Column(Block):
 class Grid(Column):
     """Blocks side by side if the page is wide enough."""
 
-    def html(self) -> Markup:
-        """Return one element with the blocks."""
-        return Markup('<div class="grid">\n{}\n</div>').format(html_of(self.blocks))
+    def __html__(self) -> Markup:
+        return Markup('<div class="grid">\n{}\n</div>').format(Markup("\n").join(self.blocks))
 
 
 def sign(text: str) -> Markup:
     """Render a symbol that screen readers skip; return empty markup for an empty text."""
     return Markup('<span aria-hidden="true">{}</span> ').format(text) if text else Markup()
-
-
-def html_of(blocks: Iterable[Block]) -> Markup:
-    """Render blocks as HTML, one after the other."""
-    return Markup("\n").join(escape(block.html()) for block in blocks)
 
 
 def markdown_of(blocks: Iterable[Block]) -> str:

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from markupsafe import Markup, escape
 
-from podline.report.blocks import Block, html_of
+from podline.report.blocks import Block
 
 _DOCUMENT = Markup("""\
 <!doctype html>
@@ -48,11 +48,15 @@ def document(
     """
     texts = [*(files("podline.report").joinpath(name).read_text() for name in styles), rules]
     css = Markup("\n".join(filter(None, texts)))  # noqa: S704 (not user input)
-    shown = [(f"section-{number}", heading, html_of(blocks)) for number, (heading, blocks) in enumerate(sections, 1)]
+    shown = [(f"section-{number}", heading, _joined(blocks)) for number, (heading, blocks) in enumerate(sections, 1)]
     parts = (
         Markup('\n<section id="{}">\n<h2>{}</h2>\n{}\n</section>').format(anchor, heading, blocks)
         for anchor, heading, blocks in shown
     )
     links = (Markup('<a href="#{}">{}</a>').format(anchor, escape(heading).striptags()) for anchor, heading, _ in shown)
     contents = Markup('<nav aria-label="Contents">{}</nav>').format(Markup(" · ").join(links)) if shown[3:] else ""
-    return _DOCUMENT.format(title, css, html_of(header), contents, Markup("\n").join(parts))
+    return _DOCUMENT.format(title, css, _joined(header), contents, _joined(parts))
+
+
+def _joined(parts: Iterable[Block | Markup]) -> Markup:
+    return Markup("\n").join(parts)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from podline.base.progress import Reporter
-from podline.contract.descriptions import describe_run
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.completion import Completion, completion_name, read_completion
-from podline.documents.initial_weights import InitialWeights, read_initial_weights
 from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import (
@@ -24,7 +22,7 @@ from podline.documents.metrics_log import (
     metrics_of,
     read_events,
 )
-from podline.documents.model_description import ModelDescription
+from podline.documents.model_description import ModelDescription, read_description
 from podline.documents.origins import read_origin
 from podline.ledger.inventory.catalogue import conversion_of, remarks, training_of
 from podline.ledger.paces import slow_training, trained_at
@@ -35,9 +33,8 @@ from podline.recipes.settings import Recipe
 from podline.report.over_nights import MOST_POINTS
 from podline.report.standing import RunStanding, standing_of
 from podline.stages.specs import EvaluateResult, ReportSpec, TrainResult
-from podline.stages.table import CONVERT, EVALUATE, TRAIN, VALIDATE, stage_named
+from podline.stages.table import CONVERT, EVALUATE, TRAIN, VALIDATE
 from podline.store.contract import Store
-from podline.tpu.tpu_log import TpuLogEntry, read_tpu_log
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,6 @@ class RunFacts:
         manifest: the manifest of the data set.
         remarks: further facts about the data set for its users.
         recipe: the recipe of the run.
-        lacked_champion: whether the run should have started from its recipe's champion, but the recipe had none.
         model: the description of the model and its costs.
         training: the result of the training stage.
         steps: a sample of the lines of training steps, in order, with the last line.
@@ -59,11 +55,8 @@ class RunFacts:
         findings: lines at which a problem of the training began or ended, in order.
         decisions: decisions based on evaluations (annealing, plateau, early stop), in order.
         events: events of the run, in order.
-        tpu: events of the TPU, in order; empty for a run without a TPU.
         stages: (stage, seconds of work) for every finished stage, in order.
-        stage_sections: (heading, lines) of each installed stage with a section.
         slow: description of a slower training than in earlier runs; empty otherwise.
-        initial_weights: the weights taken from a file, or None.
         origin: the inputs that produced the model; None without ``origin.json``.
         evaluation: the evaluation of the run.
         milliseconds: the time of a batch of one image, on the device of the evaluation; 0 if not measured.
@@ -75,7 +68,6 @@ class RunFacts:
     manifest: Manifest
     remarks: tuple[str, ...]
     recipe: Recipe
-    lacked_champion: bool
     model: ModelDescription
     training: TrainResult
     steps: tuple[StepsLine, ...]
@@ -84,11 +76,8 @@ class RunFacts:
     findings: tuple[FindingLine, ...]
     decisions: tuple[DecisionLine, ...]
     events: tuple[EventLine, ...]
-    tpu: tuple[TpuLogEntry, ...]
     stages: tuple[tuple[str, float], ...]
-    stage_sections: tuple[tuple[str, list[str]], ...]
     slow: str
-    initial_weights: InitialWeights | None
     origin: Origin | None
     evaluation: AnyEvaluation
     milliseconds: float
@@ -110,8 +99,7 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
     evaluation = read_evaluation(store, spec.record_folder, spec.evaluation_sha256)
     manifest = read_manifest(store, spec.dataset_folder)
     records = _records(store, spec)
-    asked = training_of(store, spec.run)
-    recipe = asked.recipe
+    recipe = training_of(store, spec.run).recipe
     log = metrics_of(store, spec.folder)
     lines = log.rare()
     events = read_events(store.local(f"{spec.folder}/{EVENTS}"))
@@ -123,8 +111,7 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         manifest=manifest,
         remarks=tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
         recipe=recipe,
-        lacked_champion=asked.lacked_champion,
-        model=describe_run(store, asked),
+        model=read_description(store, spec.folder),
         training=training,
         steps=tuple(log.steps(MOST_POINTS)),
         spent=time_of_training(log, events),
@@ -132,11 +119,8 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         findings=tuple(line for line in lines if isinstance(line, FindingLine)),
         decisions=tuple(line for line in lines if isinstance(line, DecisionLine)),
         events=tuple(events),
-        tpu=read_tpu_log(store, spec.folder),
         stages=tuple((name, float(record.result["seconds"])) for name, record in records.items()),
-        stage_sections=tuple(_stage_sections(store, spec)),
         slow=_slow(store, recipe, training, origin, _finished(events)),
-        initial_weights=read_initial_weights(store, spec.folder) if recipe.init else None,
         origin=origin,
         evaluation=evaluation,
         milliseconds=EvaluateResult.model_validate(records[EVALUATE.name].result).milliseconds,
@@ -166,10 +150,3 @@ def _records(store: Store, spec: ReportSpec) -> dict[str, Completion]:
         for stage, folder in folders.items()
         if folder != data or store.exists(completion_name(folder, stage.name))
     }
-
-
-def _stage_sections(store: Store, spec: ReportSpec) -> Iterator[tuple[str, list[str]]]:
-    """Yield heading and lines of each section that a stage of an installed package adds."""
-    for name in spec.sections:
-        stage, record = stage_named(name), read_completion(store, spec.record_folder, name)
-        yield stage.section, stage.result.model_validate(record.result).lines(store.where)

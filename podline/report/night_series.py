@@ -5,9 +5,10 @@ Manual runs and nights with other settings are not compared. A night that reuses
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from podline.base import figures
 from podline.compare.comparison import unpaired
@@ -24,6 +25,16 @@ from podline.recipes.kind_table import facts_by_measure
 from podline.recipes.measures import measure_named
 from podline.report.ledger_lines import waiting_in_words
 from podline.report.over_nights import NightsChart, Point
+
+T = TypeVar("T")
+# Title of a chart → the function that formats its values.
+_WRITE: dict[str, Callable[[float], str]] = {
+    "Examples a second": figures.rate,
+    "Share of the time in training steps": figures.percent,
+    "Waiting": figures.duration,
+    "Training records": figures.short_count,
+}
+_SPEED, _PRODUCTIVE, _WAITING, _RECORDS = _WRITE
 
 
 class Change(NamedTuple):
@@ -75,6 +86,7 @@ class NightSeries:
         ended: end time of the last night.
         count: number of nights.
         decision: the last promotion decision, or None.
+        measure: the main metric of the results; empty without results.
         last: the last night with a result, or None.
     """
 
@@ -89,24 +101,19 @@ class NightSeries:
         self.decision: PromotionSummary | None = None
         self.last: Entry | None = None
         self._others = others
-        self._measure = ""
+        self.measure = ""
         # By night: a night that crashed and restarted has several entries.
         self._results: dict[str, _Result] = {}
-        self._waiting: dict[str, tuple[float, WaitingTime]] = {}
-        self._paces: dict[str, dict[str, MachinePace]] = {}
+        self._waiting: dict[str, WaitingTime] = {}
+        self._paces = defaultdict[str, dict[str, MachinePace]](dict)
         self._spent: dict[str, dict[str, float]] = {}
-        self._figures, self._speed, self._records = dict[str, Point](), dict[str, Point](), dict[str, Point]()
-        self._productive = dict[str, Point]()
+        self._figures: dict[str, Point] = {}
+        self._points = defaultdict[str, dict[str, Point]](dict)
 
     @property
     def count(self) -> int:
         """The number of nights."""
         return len(self._waiting)
-
-    @property
-    def measure(self) -> str:
-        """The main measure of the results; empty without results."""
-        return self._measure
 
     def change(self, entry: Entry, known: KnownFigures) -> Change:
         """Return the change of the main metric from the previous night to this night or retry.
@@ -151,76 +158,67 @@ class NightSeries:
     def add(self, entry: Entry) -> None:
         """Add a night, or update it after a restart."""
         night, self.ended = night_of(entry), entry.ended
-        self._waiting[night] = entry.ended, entry.waiting
+        self._waiting[night] = entry.waiting
+        self._put(_WAITING, entry, entry.waiting.total)
         for stage, pace in paces_of(entry).items():
-            known = self._paces.setdefault(stage, {})
-            if pace not in known.values():
-                known[night] = pace
-            if len(known) > MOST:
-                del known[next(iter(known))]
+            if pace not in self._paces[stage].values():
+                _keep(self._paces[stage], night, pace)
         if entry.data is not None and "train" in entry.data.splits:
-            self._records[night] = _plain(entry.ended, entry.data.splits["train"].records)
+            self._put(_RECORDS, entry, entry.data.splits["train"].records)
         trained = entry.stages.get("train")
-        if entry.training is not None and trained is not None and not trained.reused:
-            self._speed[night] = _plain(entry.ended, entry.training.examples_per_second)
-        if trained is not None and not trained.reused and (total := sum(entry.spent.values())):
-            self._spent[night] = entry.spent
-            if len(self._spent) > MOST:
-                del self._spent[next(iter(self._spent))]
-            self._productive[night] = _plain(entry.ended, entry.spent.get("steps", 0.0) / total)
+        if trained is not None and not trained.reused:
+            if entry.training is not None:
+                self._put(_SPEED, entry, entry.training.examples_per_second)
+            if total := sum(entry.spent.values()):
+                _keep(self._spent, night, entry.spent)
+                self._put(_PRODUCTIVE, entry, entry.spent.get("steps", 0.0) / total)
         if entry.outcome is not None:
-            main = entry.outcome.main
-            if entry.outcome.measure != self._measure:
-                self._measure, self._figures = entry.outcome.measure, {}
-            decision = entry.promotion
-            self._figures[night] = Point(
-                entry.ended,
-                main.value,
-                main.low,
-                main.high,
-                decision.floor if decision else None,
-                decision is not None and decision.verdict == "promoted",
-                measure_named(entry.outcome.measure).higher_is_better,
-            )
-            if decision is not None:
-                self.decision = decision
-            outcome, self.last = entry.outcome, entry
-            result = _Result(entry.ended, _model(outcome), outcome.measure, main, outcome.examples, training_key(entry))
-            self._results.pop(night, None)
-            self._results[night] = result
+            self._add_result(entry, entry.outcome)
+
+    def _put(self, title: str, entry: Entry, value: float) -> None:
+        self._points[title][night_of(entry)] = Point(entry.ended, value, value, value)
+
+    def _add_result(self, entry: Entry, outcome: Outcome) -> None:
+        night, main, decision = night_of(entry), outcome.main, entry.promotion
+        if outcome.measure != self.measure:
+            self.measure, self._figures = outcome.measure, {}
+        floor = decision.floor if decision else None
+        below = floor is not None and measure_named(self.measure).better(floor, main.value)
+        promoted = decision is not None and decision.verdict == "promoted"
+        self._figures[night] = Point(entry.ended, main.value, main.low, main.high, floor, promoted, below)
+        self.decision, self.last = decision or self.decision, entry
+        self._results.pop(night, None)
+        examples, key = outcome.examples, training_key(entry)
+        self._results[night] = _Result(entry.ended, _model(outcome), self.measure, main, examples, key)
 
     def charts(self) -> list[NightsChart]:
         """Return a chart for each quantity that at least two nights have."""
-        title = measure_named(self._measure).label if self._measure else ""
-        times = [seconds for _, seconds in self._waiting.values()]
-        total = WaitingTime(**{kind: sum(getattr(time, kind) for time in times) for kind in WaitingTime.model_fields})
-        waiting = {night: _plain(ended, time.total) for night, (ended, time) in self._waiting.items()}
-        measure = self._measure
+        title, measure = measure_named(self.measure).label if self.measure else "", self.measure
         charts = [
             NightsChart(
                 title[:1].upper() + title[1:], [*self._figures.values()], lambda v: measures.value_text(measure, v)
-            ),
-            NightsChart("Examples a second", [*self._speed.values()], figures.rate),
-            NightsChart("Share of the time in training steps", [*self._productive.values()], figures.percent),
-            NightsChart(
-                "Waiting",
-                [*waiting.values()] if total.total else [],
-                figures.duration,
-                f"In all {waiting_in_words(total)}.",
-                of_time=True,
-            ),
-            NightsChart("Training records", [*self._records.values()], figures.short_count),
+            )
         ]
+        waits = self._waiting.values()
+        total = WaitingTime(**{kind: sum(getattr(wait, kind) for wait in waits) for kind in WaitingTime.model_fields})
+        for title, write in _WRITE.items():
+            waiting = title == _WAITING
+            note = f"In all {waiting_in_words(total)}." if waiting else ""
+            if total.total or not waiting:
+                charts.append(NightsChart(title, [*self._points[title].values()], write, note, waiting))
         return [chart for chart in charts if len(chart.points) > 1]
+
+
+def _keep(newest: dict[str, T], night: str, value: T) -> None:
+    """Add a night's value, and drop the oldest night above the number of nights that :func:`slowness` compares."""
+    newest[night] = value
+    if len(newest) > MOST:
+        del newest[next(iter(newest))]
 
 
 def _model(outcome: Outcome) -> tuple[str, float]:
     """Return a key of the model and its test result: the weights' checksum, and the main metric."""
     return outcome.weights_sha256, outcome.main.value
-
-
-def _plain(time: float, value: float) -> Point:
-    return Point(time, value, value, value)
 
 
 def night_of(entry: Entry) -> str:

@@ -86,7 +86,12 @@ def page_elsewhere(store: Store) -> str:
     Raises:
         StoreError: the ledger cannot be read.
     """
-    return _page(store, ledger.names(store), _base(store.uri))
+    if store.uri.startswith(BUCKET_SCHEME):
+        # Opens for users who are logged in to Google Cloud and may read the bucket.
+        base = f"https://storage.cloud.google.com/{quote(store.uri.removeprefix(BUCKET_SCHEME))}"
+    else:
+        base = Path(store.uri).as_uri()
+    return _page(store, ledger.names(store), f"{base}/")
 
 
 def _page(store: Store, wanted: Sequence[ledger.Named], base: str = "") -> str:
@@ -101,14 +106,6 @@ def _page(store: Store, wanted: Sequence[ledger.Named], base: str = "") -> str:
         crowned |= {recipe: found.run} if found else {}
     entries = ledger.entries(store, reversed(wanted), damaged=lambda error: problems.append(one_line(error)))
     return index_page(store.uri, entries, crowned, base, problems)
-
-
-def _base(uri: str) -> str:
-    """Return the URL of the store's root for a browser."""
-    if uri.startswith(BUCKET_SCHEME):
-        # Opens for users who are logged in to Google Cloud and may read the bucket.
-        return f"https://storage.cloud.google.com/{quote(uri.removeprefix(BUCKET_SCHEME))}/"
-    return f"{Path(uri).as_uri()}/"
 
 
 def index_page(
@@ -278,19 +275,12 @@ def _mark(recipe: str) -> str:
 
 
 class _RunsTable(Block):
-    """A table of runs, newest first, with at most :data:`MOST_ROWS` rows.
-
-    Attributes:
-        count: number of rows, including those left out.
-        rows: name → row, oldest first.
-        above: markup above the table.
-    """
+    """A table of runs, newest first, with at most :data:`MOST_ROWS` rows."""
 
     def __init__(self, name: str) -> None:
-        self.count = 0
-        self._name = name
-        self.rows: dict[str, _Row] = {}
-        self.above = Markup()
+        self._name, self.above = name, Markup()
+        self.count = 0  # with the rows left out
+        self.rows: dict[str, _Row] = {}  # oldest first
 
     def add(self, name: str, row: _Row) -> None:
         """Add a row, or replace the row of the same name."""
@@ -300,8 +290,8 @@ class _RunsTable(Block):
         if len(self.rows) > MOST_ROWS:
             del self.rows[next(iter(self.rows))]
 
-    def html(self) -> Markup:
-        """Return a table that phones show as a list, with ARIA roles, since CSS removes the table semantics there."""
+    def __html__(self) -> Markup:
+        # Phones show the table as a list; ARIA roles keep the semantics of a table, which CSS removes there.
         others = self._name == "other runs"
         names = [*_HEAD[:2], "started", *_HEAD[2:]] if others else _HEAD
         cell = Markup('<th role="columnheader" scope="col"{}>{}</th>')
@@ -349,34 +339,24 @@ def _charted(found: Sequence[NightSeries], crowned: Mapping[str, str]) -> Iterat
 
 
 def _about(series: NightSeries, crowned: Mapping[str, str]) -> Iterator[str]:
-    settings = f", with {_settings(series.first)}" if _settings(series.first) else ""
-    yield f"{figures.count(series.count)} nights since {figures.date(series.first.ended)}{settings}"
-    if promotion := _standing(series, crowned):
+    first, decision = series.first, series.decision
+    overridden = ", ".join(f"{path}={value}" for path, value in first.overridden.items() if path != "seed")
+    settings = f", with {overridden}" if overridden else ""
+    yield f"{figures.count(series.count)} nights since {figures.date(first.ended)}{settings}"
+    if decision:
+        champion = f"Champion {crowned[first.recipe]}" if first.recipe in crowned else "No champion"
+        reference = f"reference {decision.reference}" if decision.reference else ""
+        promotion = "; ".join(filter(None, [champion, reference, decision.thresholds]))
         yield (
             f"{promotion}. In the chart: ○ promoted, × refused for this figure; the dashed line is where models are "
             "refused."
         )
 
 
-def _standing(series: NightSeries, crowned: Mapping[str, str]) -> str:
-    """Describe champion, reference and thresholds in a line; empty without promotions."""
-    decision = series.decision
-    if decision is None:
-        return ""
-    said = [f"Champion {crowned[series.first.recipe]}"] if series.first.recipe in crowned else ["No champion"]
-    said += [f"reference {decision.reference}"] if decision.reference else []
-    return "; ".join([*said, *filter(None, [decision.thresholds])])
-
-
 def _axis(series: NightSeries, title: str) -> tuple[str, ...]:
     """Return a key equal for charts that share a y axis: of the same metric, else of the same title and recipe."""
     of_result = measure_named(series.measure).label.lower() == title.lower()
     return (title,) if of_result else (title, series.first.recipe)
-
-
-def _settings(entry: Entry) -> str:
-    """Return the settings that differ from the registered recipe, except the seed, as text."""
-    return ", ".join(f"{path}={value}" for path, value in entry.overridden.items() if path != "seed")
 
 
 def _row(row: _Row, *, began: bool) -> Markup:

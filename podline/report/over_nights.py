@@ -33,7 +33,7 @@ class Point(NamedTuple):
         high: upper end of the interval; equal to ``value`` without an interval.
         floor: the threshold beyond which a model is refused; None without a promotion.
         promoted: whether the model became the champion.
-        higher_is_better: whether values below the floor are refused; if False, values above it.
+        below: whether the value is worse than the floor.
     """
 
     time: float
@@ -42,14 +42,7 @@ class Point(NamedTuple):
     high: float
     floor: float | None = None
     promoted: bool = False
-    higher_is_better: bool = True
-
-    @property
-    def below(self) -> bool:
-        """Return whether the value is worse than the floor."""
-        if self.floor is None:
-            return False
-        return self.value < self.floor if self.higher_is_better else self.value > self.floor
+    below: bool = False
 
 
 class NightsChart(NamedTuple):
@@ -94,7 +87,7 @@ def line(chart: NightsChart, axis: Sequence[float]) -> Svg:
         axis: the ticks; all values must lie between the first and the last tick.
     """
     points, write = chart.points, chart.write
-    drawn = thinned(points)
+    drawn = _thinned(points)
     values = [point.value for point in points]
     across = _scale(drawn[0].time, drawn[-1].time, _LEFT, _WIDTH - _RIGHT)
     upward = _scale(axis[0], axis[-1], _HEIGHT - _BOTTOM, _TOP)
@@ -133,7 +126,7 @@ def _promotions(points: Sequence[Point], across: Callable, upward: Callable) -> 
     """Yield the floor as a dashed line, promoted models as rings, and models below the floor as crosses."""
     floors = [(point.time, point.floor) for point in points if point.floor is not None]
     if floors:
-        yield Markup('<polyline class="floor" points="{}"/>').format(_places(thinned(floors), across, upward))
+        yield Markup('<polyline class="floor" points="{}"/>').format(_places(_thinned(floors), across, upward))
     for point in points:
         x, y = across(point.time), upward(point.value)
         if point.below:
@@ -147,7 +140,7 @@ def _below(points: Sequence[Point]) -> str:
     return f"; {count} refused for this figure" if count else ""
 
 
-def thinned(points: Sequence[T]) -> Sequence[T]:
+def _thinned(points: Sequence[T]) -> Sequence[T]:
     """Return at most about 500 points: every n-th point and the last point."""
     every = -(-len(points) // MOST_POINTS)
     return points if every <= 1 else [*points[:-1:every], points[-1]]

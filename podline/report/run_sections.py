@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from podline.base import figures
 from podline.base.plurals import first_few, plural
 from podline.data.versions.changed_data import compared, pictures
+from podline.documents.initial_weights import read_initial_weights
 from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest
 from podline.documents.metrics_log import DecisionLine, EarlyStopLine, EventLine, FindingLine, PlateauLine, StepsLine
 from podline.documents.model_description import ModelDescription
-from podline.ledger.inventory.catalogue import version_before
+from podline.ledger.inventory.catalogue import training_of, version_before
 from podline.ledger.time_spent import CLASSES
 from podline.recipes.measures import shown
 from podline.recipes.settings import Recipe
@@ -36,7 +37,7 @@ from podline.report.ledger_lines import code_in_words
 from podline.report.pictures import SMALL_PHOTO, data_uri
 from podline.report.sections import section
 from podline.settings.machine import flat
-from podline.tpu.tpu_log import rows
+from podline.tpu.tpu_log import read_tpu_log, rows
 
 MOST_CLASSES = 500
 """Largest number of classes in a table or a chart; more would make the page too large."""
@@ -90,7 +91,8 @@ def _pace(run: RunFacts) -> str:
         f"{figures.percent(trained.waiting_for_input)} of the time went by waiting for input."
     )
     begun = f"Trained further from {run.recipe.further}." if run.recipe.further else ""
-    begun = "Started from scratch, as its recipe had no champion yet." if run.lacked_champion else begun
+    if training_of(run.store, run.spec.run).lacked_champion:
+        begun = "Started from scratch, as its recipe had no champion yet."
     ended = f"The training {trained.ending}." if trained.ending.startswith("ended") else ""
     kept = f"{trained.ending[:1].upper()}{trained.ending[1:]}." if trained.ending and not ended else ""
     return " ".join(filter(None, (begun, pace, ended or kept, run.slow)))
@@ -273,9 +275,9 @@ def changes(run: RunFacts) -> Iterator[Block]:
 def model(run: RunFacts) -> Iterator[Block]:
     """Show the model's layers and costs, and the recipe."""
     yield Table.of_facts(_costs(run.model))
-    if run.initial_weights:
+    if run.recipe.init:
         yield Heading("Initial weights")
-        yield Table.of_facts(run.initial_weights.rows())
+        yield Table.of_facts(read_initial_weights(run.store, run.spec.folder).rows())
     yield Fold("The recipe’s settings", Table.of_facts(_settings(run.recipe)))
     yield Fold(plural(len(run.model.layers), "layer"), Table.of(_layers(run.model), words=2))
 
@@ -336,9 +338,9 @@ def the_run(run: RunFacts) -> Iterator[Block]:
     yield Heading("What happened")
     events = [(figures.moment(line.time), figures.count(line.step), line.event, line.message) for line in run.events]
     yield Table(["when", "step", "event", "what"], events, words=4)
-    if run.tpu:
+    if entries := read_tpu_log(run.store, run.spec.folder):
         yield Heading("The TPU")
-        yield Table.of(rows(run.tpu), words=4)
+        yield Table.of(rows(entries), words=4)
     if run.spec.command:
         yield Heading("Do it again")
         yield Code(run.spec.command)

@@ -25,7 +25,8 @@ from podline.ledger.inventory.catalogue import training_of
 from podline.ledger.recording import plain
 from podline.recipes.kind_table import facts_by_measure
 from podline.recipes.settings import Recipe
-from podline.stages.specs import JUDGED, ReportSpec
+from podline.stages.base import JUDGED
+from podline.stages.specs import ReportSpec
 from podline.store.contract import Store
 
 NIGHTS = 7

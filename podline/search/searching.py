@@ -31,8 +31,9 @@ from podline.search.trials import DOCUMENT, PAGE, SearchDocument, SearchSpec, Tr
 from podline.search.verdict import judged
 from podline.settings.machine import flat
 from podline.settings.strategies import WORKERS, StrategyName
+from podline.stages.base import Result, Where
 from podline.stages.from_recipe import settled, training_spec, with_checksum
-from podline.stages.specs import Pruning, Result, TrainResult, TrainSpec, Where
+from podline.stages.specs import Pruning, TrainResult, TrainSpec
 from podline.store.contract import Store
 
 Train = Callable[[TrainSpec], TrainResult]

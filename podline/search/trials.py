@@ -11,7 +11,7 @@ from podline.base.errors import ArtifactError
 from podline.base.frozen import Frozen, Json
 from podline.documents.metrics_log import AnnealingLine, EarlyStopLine, EvaluationLine, MetricsLine
 from podline.search.spaces import Space
-from podline.stages.specs import TrainableSpec
+from podline.stages.base import TrainableSpec
 from podline.store.contract import Store
 from podline.training.decisions import value_of
 

@@ -18,7 +18,7 @@ from podline.documents.completion import (
     read_completion,
 )
 from podline.documents.manifest import MANIFEST, converted_first, listed_files, read_manifest, stored_name
-from podline.stages.specs import RecipeSpec, Result, Spec
+from podline.stages.base import RecipeSpec, Result, Spec
 from podline.stages.table import stage_of
 from podline.store.contract import Listed, Store
 from podline.store.opening import open_store

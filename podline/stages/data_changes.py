@@ -6,7 +6,7 @@ from pydantic import Field
 
 from podline.base.figures import count
 from podline.documents.manifest import dataset_folder
-from podline.stages.specs import Result, Spec, Where
+from podline.stages.base import Result, Spec, Where
 
 
 class DataChangesSpec(Spec["DataChanges"]):

@@ -28,9 +28,9 @@ from podline.recipes.settings import CHAMPION, InitSettings, Recipe
 from podline.recipes.targets import Doubt
 from podline.recipes.validation import with_rarer_evaluations, with_validation
 from podline.settings.strategies import StrategyName
+from podline.stages.base import JUDGED
 from podline.stages.completed import manifest_sha256
 from podline.stages.specs import (
-    JUDGED,
     SPEC,
     EvaluateResult,
     EvaluateSpec,

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from podline.documents.suspects import FOLDER
 from podline.recipes.settings import Recipe
-from podline.stages.specs import Result, TrainableSpec, Where
+from podline.stages.base import Result, TrainableSpec, Where
 
 # Part of a search's identity: raise it when the same models would give other suspects.
 SUSPECTS_VERSION = 1

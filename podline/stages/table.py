@@ -21,6 +21,7 @@ from podline.base.errors import SettingsError
 from podline.base.progress import Reporter, reported_by
 from podline.recipes.parts import Loaded, Registry
 from podline.settings.machine import nearest
+from podline.stages.base import Result, Spec
 from podline.stages.data_changes import DataChanges, DataChangesSpec
 from podline.stages.specs import (
     ConvertResult,
@@ -31,8 +32,6 @@ from podline.stages.specs import (
     PromoteSpec,
     ReportResult,
     ReportSpec,
-    Result,
-    Spec,
     TrainResult,
     TrainSpec,
     ValidateResult,

@@ -17,7 +17,8 @@ from podline.base.plurals import plural
 from podline.recipes.durations import Duration
 from podline.recipes.measures import measure_named, value_text
 from podline.recipes.settings import Recipe
-from podline.stages.specs import RecipeSpec, Result, Spec, TrainableSpec, TrainSpec, Where
+from podline.stages.base import RecipeSpec, Result, Spec, TrainableSpec, Where
+from podline.stages.specs import TrainSpec
 
 # Part of a search's identity: raise it when the same curve would give another rate.
 FINDER_VERSION = 2

@@ -24,7 +24,7 @@ from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from requests.adapters import HTTPAdapter
 
 from podline.base.errors import ArtifactError, CredentialsError, PodlineError, StoreError, StoreUnavailableError
-from podline.settings import machine as settings
+from podline.settings import environment
 
 # A request's method and URL: they do not help the reader, and the URL may contain an upload token.
 _ADDRESS = re.compile(r"\b(?:GET|POST|PUT|DELETE|HEAD|PATCH)?\s*https?://\S+|with url: \S+")
@@ -53,7 +53,7 @@ def client() -> storage.Client:
     # The library logs each repeated request with its URL, which may contain the name of a service account.
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     # Otherwise the library requests the bucket's location for tracing, which may fail without a project or permission.
-    settings.export({"DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA": "1"})
+    environment.export({"DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA": "1"})
     # No project is set: no call needs one, and credentials may have none.
     made = storage.Client(project=None)
     # Google's own samples access its session like this; there is no public way.

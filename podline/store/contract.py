@@ -22,6 +22,7 @@ import stat
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -80,6 +81,13 @@ def explained(action: str, path: Path | str) -> Generator[None, None, None]:
         raise refused(action, path, error) or StoreError(
             f"cannot {action} {path}: {error.strerror or error}"
         ) from error
+
+
+@contextlib.contextmanager
+def entered(uri: str, context: Callable[[], AbstractContextManager[T]]) -> Generator[T, None, None]:
+    """Enter a context that writes to a store; retry and explain an :class:`OSError` of entering, not of the body."""
+    with contextlib.ExitStack() as stack:
+        yield retried(explained("write to the store", uri)(lambda: stack.enter_context(context())))()
 
 
 def refused(action: str, path: Path | str, error: OSError) -> StoreError | None:
@@ -364,47 +372,31 @@ class Store(ABC):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    @contextlib.contextmanager
-    def workspace(self, label: str) -> Generator[Path, None, None]:
+    def workspace(self, label: str) -> AbstractContextManager[Path]:
         """Create a temporary folder on this machine, and delete it after the body.
 
         For a folder store, it is on the same file system as the store.
         """
-        with contextlib.ExitStack() as stack:
-            yield self._temporary(stack, label)
-
-    @retried
-    def _temporary(self, stack: contextlib.ExitStack, label: str) -> Path:
-        parent = self.own_folder(_TEMPORARY)
-        with explained("write to the store", self.uri):
-            return stack.enter_context(locks.temporary_folder(parent, label))
+        return entered(self.uri, lambda: locks.temporary_folder(self.own_folder(_TEMPORARY), label))
 
     def sweep(self) -> int:
         """Delete the temporary folders of killed processes; return their number."""
         return locks.sweep(self.scratch / _TEMPORARY)
 
-    @contextlib.contextmanager
-    def using(self, folders: Iterable[str]) -> Generator[None, None, None]:
+    def using(self, folders: Iterable[str]) -> AbstractContextManager[uses.Lease]:
         """Protect folders of data sets and runs from deletion while the body runs; first wait for a running deletion.
 
         A folder store protects them from every process that uses it, a bucket only from processes on this machine.
         """
-        with contextlib.ExitStack() as stack:
-            self._lease(stack, lambda lease: lease.share(folders))
-            yield
+        names = set(folders)
+        return entered(self.uri, lambda: uses.Lease(self.own_folder("uses")).share(names))
 
     @contextlib.contextmanager
     def alone(self, *folders: str) -> Generator[set[str], None, None]:
         """Protect unused data sets and runs from use while the body runs; yield those that no process was using."""
         self.require_writable()
-        with contextlib.ExitStack() as stack:
-            yield self._lease(stack, lambda lease: lease.take(folders))
-
-    @retried
-    def _lease(self, stack: contextlib.ExitStack, use: Callable[[uses.Lease], T]) -> T:
-        folder = self.own_folder("uses")
-        with explained("write to the store", self.uri):
-            return use(stack.enter_context(uses.Lease(folder)))
+        with entered(self.uri, lambda: uses.Lease(self.own_folder("uses")).take(folders)) as lease:
+            yield set(lease.names)
 
     def _require_inside(self, name: str) -> None:
         if name.startswith("/") or ".." in name.split("/"):

@@ -11,6 +11,7 @@ import stat
 import uuid
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from podline.base.errors import ArtifactError, StoreError, TakenError
@@ -19,7 +20,7 @@ from podline.base.stopwatch import measured
 from podline.settings.machine import load
 from podline.store import digests, locks
 from podline.store.cache import scratch_of
-from podline.store.contract import SCRATCH, Listed, Store, explained
+from podline.store.contract import SCRATCH, Listed, Store, entered, explained
 from podline.store.marker import MARKER
 from podline.store.retries import retried
 
@@ -182,19 +183,15 @@ class FolderStore(Store):
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            with contextlib.ExitStack() as stack:
-                self._guard(stack, "names.lock")
+            with self._guard("names.lock"):
                 if target.exists():
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
                 source.replace(target)
         else:
             source.unlink()
 
-    @retried
-    def _guard(self, stack: contextlib.ExitStack, name: str) -> None:
-        file = self.own_folder("locks") / name
-        with explained("write to the store", self.uri):
-            stack.enter_context(locks.locked(file))
+    def _guard(self, name: str) -> AbstractContextManager[object]:
+        return entered(self.uri, lambda: locks.locked(self.own_folder("locks") / name))
 
     @measured("store")
     def flush(self, names: Iterable[str]) -> None:
@@ -213,8 +210,7 @@ class FolderStore(Store):
         target = self.local(name)
         if source and flush:
             _sync(source)
-        with contextlib.ExitStack() as stack:
-            self._guard(stack, f"swap-{zlib.crc32(name.encode()) % _GUARDS}.lock")
+        with self._guard(f"swap-{zlib.crc32(name.encode()) % _GUARDS}.lock"):
             found = self.find(name)
             if (found.version if found else "") != version:
                 if source and not _has_same(target, source):

@@ -38,7 +38,7 @@ from podline.base.frozen import Frozen
 from podline.base.progress import beside
 from podline.settings.machine import load
 from podline.store import fences, locks
-from podline.store.contract import Store, explained
+from podline.store.contract import Store, entered, explained
 from podline.store.retries import retried
 
 LEASE = "writer.lease"
@@ -98,14 +98,9 @@ def writing(
         OtherWriterError: the body raised a :class:`PermanentError`, and another process has the lease meanwhile.
     """
     mark, begun = store.own_folder("locks") / f"{folder.replace('/', '~')}.owner", time.monotonic()
-
-    @retried
-    def turn(stack: contextlib.ExitStack) -> bool:
-        with explained("write to the store", store.uri):
-            return stack.enter_context(locks.turn(mark.with_suffix(".lock"), holder, waits))
-
     with contextlib.ExitStack() as stack:
-        waited = turn(stack)
+        turn = entered(store.uri, lambda: locks.turn(mark.with_suffix(".lock"), holder, waits))
+        waited = stack.enter_context(turn)
         writer = Writer(store, folder, holder)
         writer.take(mark, lambda other: waits(other, time.monotonic() - begun))
         writer.waited |= waited

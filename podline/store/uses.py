@@ -23,12 +23,18 @@ _POLL_SECONDS = 0.2
 
 
 class Lease(contextlib.ExitStack):
-    """The names in a folder that one user has in use, until it is closed; threads may add names concurrently."""
+    """The names in a folder that one part of this process uses until it closes the lease.
+
+    Threads may add names concurrently.
+
+    Attributes:
+        names: the names.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
-        self._names: set[str] = set()
+        self.names: set[str] = set()
         self._file: IO[bytes] | None = None
 
     def share(self, names: Iterable[str]) -> Self:
@@ -37,7 +43,8 @@ class Lease(contextlib.ExitStack):
         Raises:
             OSError: the folder cannot be written.
         """
-        while wanted := set(names) - self._names:
+        asked = set(names)
+        while wanted := asked - self.names:
             with guarded(self._folder):
                 if not wanted & {name for name, alone in names_in_use(self._folder).items() if alone}:
                     self.add(wanted)
@@ -46,16 +53,15 @@ class Lease(contextlib.ExitStack):
             time.sleep(_POLL_SECONDS)
         return self
 
-    def take(self, names: Iterable[str]) -> set[str]:
-        """Add for exclusive use those names that no process uses now; return them.
+    def take(self, names: Iterable[str]) -> Self:
+        """Add for exclusive use those names that no process uses now.
 
         Raises:
             OSError: the folder cannot be written.
         """
         with guarded(self._folder):
-            free = set(names) - names_in_use(self._folder).keys()
-            self.add(free, _ALONE)
-        return free
+            self.add(set(names) - names_in_use(self._folder).keys(), _ALONE)
+        return self
 
     def add(self, names: Collection[str], how: str = _SHARED) -> None:
         """Add names without a check; the caller must hold the guard lock."""
@@ -65,12 +71,12 @@ class Lease(contextlib.ExitStack):
             self.callback(_remove, path)
         if names and self._file is not None:
             self._file.write("".join(f"{how}{name}\n" for name in names).encode())
-        self._names.update(names)
+        self.names.update(names)
 
     def close(self) -> None:
         """Release all names."""
         super().close()
-        self._names.clear()
+        self.names.clear()
         self._file = None
 
 

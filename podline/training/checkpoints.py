@@ -33,7 +33,7 @@ from pydantic import ValidationError
 from podline.base.arrays import Array, Arrays
 from podline.base.errors import ArtifactError, StoreError
 from podline.base.frozen import Frozen
-from podline.documents.metrics_log import LogMark, MetricsLog
+from podline.documents.log_writers import LogMark, MetricsLog
 from podline.store import digests
 from podline.store.contract import Store, explained
 

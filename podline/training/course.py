@@ -3,25 +3,15 @@
 # pyright: standard
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from podline.base.errors import DivergenceError, PreemptedError, PrunedError
-from podline.base.stopwatch import measured, spans
+from podline.base.errors import PreemptedError, PrunedError
+from podline.base.stopwatch import measured
 from podline.data.records import IMAGE
-from podline.documents.manifest import TEST, VALIDATION
-from podline.documents.metrics_log import (
-    EvaluationLine,
-    MetricsLine,
-    MetricsLines,
-    StepsLine,
-)
-from podline.input.pipeline import EvaluationInput
-from podline.recipes.measures import measure_named, value_text
+from podline.documents.metrics_log import EvaluationLine, MetricsLine, MetricsLines, StepsLine
 from podline.recipes.parts import HOOKS
 from podline.recipes.settings import Recipe
 from podline.recipes.validation import probed
@@ -29,41 +19,16 @@ from podline.stages.tools import Preflight
 from podline.training.checkpoints import TimeSpent
 from podline.training.decisions import Annealing, EarlyStop, Plateau, Pruner, latest
 from podline.training.divergence import StopOnDivergence
+from podline.training.evaluations import Evaluate
 from podline.training.findings import Findings, JudgeOverfitting, JudgeStretches, judge_measures, judge_probe
-from podline.training.held_out_measures import HeldOutMeasures
-from podline.training.hooks import Evaluate, InstalledHook, RunClock, SaveCheckpoints, StopByHooks, WriteMetrics
-from podline.training.loop import Hook, StepsDone, require_keys, run_loop
+from podline.training.hooks import InstalledHook, RunClock, SaveCheckpoints, StopByHooks, WriteMetrics
+from podline.training.loop import StepsDone, require_keys, run_loop
 from podline.training.probe import Probe
 from podline.training.rehearsal import rehearse, rehearse_later_phases
 from podline.training.run import Run
-from podline.training.steps import ScoringSteps, provided
+from podline.training.steps import provided
 from podline.training.tensorboard import EventFile
-from podline.training.tracing import explain, explain_evaluation
-
-_NEWS_SECONDS = 1.0
-_LOGGED = 12  # evaluations that a run logs; metrics.jsonl has all
-
-
-class Hooks(NamedTuple):
-    """The hooks and deciders that run between two stretches.
-
-    Attributes:
-        in_order: all hooks, in the order in which they run.
-        evaluated: the step of the latest evaluation in the log of an interrupted run, or None.
-    """
-
-    in_order: list[Hook]
-    evaluated: int | None
-    evaluate: Evaluate
-    save: SaveCheckpoints
-    factor: Callable[[], float]
-    early_stop: EarlyStop
-    pruner: Pruner
-    by_hooks: StopByHooks
-
-    def over(self) -> bool:
-        """Return whether a decider or a hook ended the run early."""
-        return self.early_stop.stopped or bool(self.pruner.reason) or self.by_hooks.line is not None
+from podline.training.tracing import explain
 
 
 def train_from(run: Run, step: int, clock: RunClock) -> int:
@@ -80,17 +45,17 @@ def train_from(run: Run, step: int, clock: RunClock) -> int:
             run.log.write(line)
             board.write(line)
 
-        hooks = _hooks_of(run, MetricsLines(run.log.path), write, clock, board.write)
-        if hooks.evaluated != step and hooks.evaluate.at(step):
-            hooks.save.at(step)
+        course = _Course(run, MetricsLines(run.log.path), write, clock, board.write)
+        if course.evaluated != step and course.evaluate.at(step):
+            course.save.at(step)
         if run.asked_to_stop():
             raise PreemptedError(f"the run was asked to end (SIGTERM) at step {step}; start it again to resume there")
         traces = 0
-        if step < run.plan.total_steps and not hooks.over():
+        if step < run.plan.total_steps and not course.over():
             run.reporter.progress(step, run.plan.total_steps, "steps")
-            traces = _loop(run, step, hooks)
-        if hooks.pruner.reason:
-            raise PrunedError(hooks.pruner.reason)
+            traces = course.take_steps(step)
+        if course.pruner.reason:
+            raise PrunedError(course.pruner.reason)
         return traces
 
 
@@ -100,87 +65,105 @@ def rehearsed(run: Run) -> Preflight:
     Raises:
         PodlineError: see :func:`podline.training.rehearsal.rehearse`.
     """
-    hooks = _hooks_of(run, (), run.log.write, RunClock(TimeSpent(), time.monotonic())).in_order
-    require_keys(hooks, provided(run.objective))
+    course = _Course(run, (), run.log.write, RunClock(TimeSpent(), time.monotonic()))
+    require_keys(course.hooks, provided(run.objective))
     later = rehearse_later_phases(run, 0)
-    return rehearse(run, 0, run.steps(0), hooks, later)
+    return rehearse(run, 0, run.steps(0), course.hooks, later)
 
 
-@measured("tracing")
-def _hooks_of(
-    run: Run,
-    log: Iterable[MetricsLine],
-    write: Callable[[MetricsLine], None],
-    clock: RunClock,
-    *listeners: Callable[[MetricsLine], None],
-) -> Hooks:
-    """Create the hooks that run between stretches of steps; :mod:`podline.training.hooks` explains their order.
+class _Course:
+    """The hooks that run between stretches of steps; :mod:`podline.training.hooks` explains their order.
 
-    Args:
-        run: the run.
-        log: the lines of the run's ``metrics.jsonl`` so far; they are iterated once.
-        write: appends a line to ``metrics.jsonl``.
-        clock: measures the time that the run takes.
-        listeners: called with each line of the log.
+    Attributes:
+        hooks: all hooks, in the order in which they run.
+        evaluated: the step of the latest evaluation in the log of an interrupted run, or None.
     """
-    recipe, plan, scoring = run.recipe, run.plan, Scoring(run)
-    divergence = StopOnDivergence(plan.order, recipe.explosion, lambda failure: explain(run, failure))
-    findings, probe = Findings(write, run.reporter.warn), _probe(run)
-    stretches, overfitting = JudgeStretches(findings), JudgeOverfitting(findings, _against_overfitting(recipe))
-    lines = list[MetricsLine]()
-    for line in log:
-        for note in (findings.note, divergence.note, stretches.note, overfitting.note, *listeners):
-            note(line)
-        if not isinstance(line, StepsLine):
-            lines.append(line)
-    plateau = Plateau(recipe.schedule.plateau, lines, write, run.tell, plan.rate)
-    annealing = Annealing(recipe.annealing, recipe.seed, plan.total_steps, lines, write, run.tell, run.go_back_to)
-    early_stop = EarlyStop(recipe.early_stop, plan, lines, write, run.tell, run.go_back_to)
-    pruner = Pruner(run.spec.pruning, plan.total_steps, lines)
 
-    def judge(line: EvaluationLine) -> None:
-        judge_probe(findings, line.step, probe.figures())
-        judge_measures(findings, line, run.objective, plan.phases[0].schedule.warmup)
-        overfitting.note(line)
-        overfitting.judge(line.step)
+    @measured("tracing")
+    def __init__(
+        self,
+        run: Run,
+        log: Iterable[MetricsLine],
+        write: Callable[[MetricsLine], None],
+        clock: RunClock,
+        *listeners: Callable[[MetricsLine], None],
+    ) -> None:
+        """Create the hooks.
 
-    def write_steps(line: StepsLine) -> None:
-        write(line)
-        overfitting.note(line)
+        Args:
+            run: the run.
+            log: the lines of the run's ``metrics.jsonl`` so far; they are iterated once.
+            write: appends a line to ``metrics.jsonl``.
+            clock: measures the time that the run takes.
+            listeners: called with each line of the log.
+        """
+        self._run, plan = run, run.plan
+        divergence = StopOnDivergence(plan.order, run.recipe.explosion, lambda failure: explain(run, failure))
+        findings, probe = Findings(write, run.reporter.warn), _probe(run)
+        stretches, overfitting = JudgeStretches(findings), JudgeOverfitting(findings, _against_overfitting(run.recipe))
+        lines = list[MetricsLine]()
+        for line in log:
+            for note in (findings.note, divergence.note, stretches.note, overfitting.note, *listeners):
+                note(line)
+            if not isinstance(line, StepsLine):
+                lines.append(line)
+        evaluated = latest(lines, EvaluationLine)
+        self.evaluated = evaluated and evaluated.step
+        self._plateau, annealing = Plateau(run, lines, write), Annealing(run, lines, write)
+        self._early_stop, self.pruner = (
+            EarlyStop(run, lines, write),
+            Pruner(run.spec.pruning, plan.total_steps, lines),
+        )
 
-    def rehearse_evaluation() -> float:
-        probe.figures()
-        return scoring.rehearse()
+        def judge(line: EvaluationLine) -> None:
+            judge_probe(findings, line.step, probe.figures())
+            judge_measures(findings, line, run.objective, plan.phases[0].schedule.warmup)
+            overfitting.note(line)
+            overfitting.judge(line.step)
 
-    decide = (judge, plateau.decide, annealing.decide, early_stop.decide, pruner.decide)
-    evaluate = Evaluate(scoring.line, write, plan, rehearse_evaluation, decide)
-    save = SaveCheckpoints(
-        run.checkpoints,
-        run.state.snapshot,
-        run.log.mark,
-        every_steps=recipe.checkpoint_steps,
-        every_minutes=recipe.checkpoint_minutes,
-        clock=clock,
-        protected_step=lambda: annealing.accepted() or early_stop.needed(),
-        due=lambda step: made.over() or (recipe.keep == "all" and step in plan.evaluations),
-        check=run.require_data_unchanged,
-        agreed=run.agreement.of_chief,
-    )
-    installed = [InstalledHook(HOOKS.title(name), HOOKS.call(name, run)) for name in recipe.hooks]
-    by_hooks = StopByHooks(installed, lines, write, run.agreement.any)
-    hooks = [
-        divergence,
-        clock,
-        WriteMetrics(write_steps, plan, recipe.summary_steps, clock, run.objective, plateau.factor),
-        stretches,
-        evaluate,
-        *installed,
-        by_hooks,
-        save,
-    ]
-    evaluated = latest(lines, EvaluationLine)
-    made = Hooks(hooks, evaluated and evaluated.step, evaluate, save, plateau.factor, early_stop, pruner, by_hooks)
-    return made
+        def write_steps(line: StepsLine) -> None:
+            write(line)
+            overfitting.note(line)
+
+        decide = (judge, self._plateau.decide, annealing.decide, self._early_stop.decide, self.pruner.decide)
+        self.evaluate = Evaluate(run, write, probe.figures, decide)
+        self.save = SaveCheckpoints(
+            run,
+            clock,
+            protected_step=lambda: annealing.accepted() or self._early_stop.needed(),
+            due=lambda step: self.over() or (run.recipe.keep == "all" and step in plan.evaluations),
+        )
+        installed = [InstalledHook(HOOKS.title(name), HOOKS.call(name, run)) for name in run.recipe.hooks]
+        self._by_hooks = StopByHooks(installed, lines, write, run.agreement.any)
+        metrics = WriteMetrics(run, write_steps, clock, self._plateau.factor)
+        self.hooks = [divergence, clock, metrics, stretches, self.evaluate, *installed, self._by_hooks, self.save]
+
+    def over(self) -> bool:
+        """Return whether a decider or a hook ended the run early."""
+        return self._early_stop.stopped or bool(self.pruner.reason) or self._by_hooks.line is not None
+
+    def take_steps(self, step: int) -> int:
+        """Train from a step to the end; return how many times TensorFlow traced the step function."""
+        run, factor = self._run, self._plateau.factor
+        require_keys(self.hooks, provided(run.objective))
+        with measured("tracing"):
+            later = rehearse_later_phases(run, step) if run.spec.preflight else []
+            steps = run.steps(step, factor)
+            if run.spec.preflight:
+                for line in rehearse(run, step, steps, self.hooks, later).lines():
+                    run.reporter.log(line)
+                steps.rewind(step)
+        run_loop(
+            steps.advance,
+            step,
+            run.plan.total_steps,
+            hooks=self.hooks,
+            news=lambda done, part: _news(run, done, part, factor()),
+            asked_to_stop=run.asked_to_stop,
+            over=self.over,
+            agreed=run.agreement.of_chief,
+        )
+        return steps.traces
 
 
 def _against_overfitting(recipe: Recipe) -> list[str]:
@@ -190,29 +173,6 @@ def _against_overfitting(recipe: Recipe) -> list[str]:
     begun = recipe.init or recipe.further or recipe.pretrained
     weights = "" if begun else f" or pretrained weights ({recipe.task.asks_for_weights})"
     return [*best, f"more training images{' or' if begun else ','} stronger augmentation{weights} reduce overfitting"]
-
-
-def _loop(run: Run, step: int, made: Hooks) -> int:
-    hooks, factor = made.in_order, made.factor
-    require_keys(hooks, provided(run.objective))
-    with measured("tracing"):
-        later = rehearse_later_phases(run, step) if run.spec.preflight else []
-        steps = run.steps(step, factor)
-        if run.spec.preflight:
-            for line in rehearse(run, step, steps, hooks, later).lines():
-                run.reporter.log(line)
-            steps.rewind(step)
-    run_loop(
-        steps.advance,
-        step,
-        run.plan.total_steps,
-        hooks=hooks,
-        news=lambda done, part: _news(run, done, part, factor()),
-        asked_to_stop=run.asked_to_stop,
-        over=made.over,
-        agreed=run.agreement.of_chief,
-    )
-    return steps.traces
 
 
 def _probe(run: Run) -> Probe:
@@ -237,90 +197,3 @@ def _news(run: Run, step: int, part: StepsDone, factor: float) -> None:
             "waiting": part.waiting / part.seconds,
         },
     )
-
-
-class Scoring:
-    """Evaluates a run during its training: on the held-out examples if there are any, else on the test split."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._split = TEST if run.plan.evaluated == TEST else VALIDATION
-        self._reader = run.evaluated_reader
-        self._batches = EvaluationInput(
-            self._reader,
-            run.manifest,
-            run.objective.fields,
-            batch_size=run.recipe.evaluation_batch_size,
-            ids=run.plan.held_out,
-        )
-        self._parts = run.strategy.distribute_datasets_from_function(self._batches.dataset)
-        self._objective = run.objective.evaluated
-        self._measures = HeldOutMeasures(run.recipe, run.manifest)
-        self._steps = ScoringSteps(
-            run.strategy, run.state.evaluated, self._objective, jit=run.recipe.jit, kept=self._measures.target
-        )
-        # The steps whose evaluation is logged: the last evaluation, and earlier ones at equal intervals.
-        self._logged = frozenset(run.plan.evaluations[:: -math.ceil(len(run.plan.evaluations) / _LOGGED)])
-
-    def rehearse(self) -> float:
-        """Score one batch, and compute the measures; return the estimated seconds for all batches.
-
-        Raises:
-            SettingsError: a measure raises, or does not return finite numbers.
-        """
-        score, seconds = None, 0.0
-        with self._batches.explained():
-            for _ in range(2):  # the first call also traces the graph
-                started = time.monotonic()
-                score = self._steps.score(self._parts, 1, lambda _batch: True)
-                seconds = time.monotonic() - started
-        started = time.monotonic()
-        if score and (target := self._measures.target):
-            # A single batch may lack a class that a measure needs, so its outputs are repeated for all targets.
-            ids = np.arange(self._batches.count) if self._batches.ids is None else self._batches.ids
-            targets = self._reader.gather(ids, (target,))[target]
-            self._measures.of(np.resize(score.outputs, (len(targets), *score.outputs.shape[1:])), targets)
-        count = self._batches.batches(self._run.strategy.num_replicas_in_sync)
-        return seconds * count + time.monotonic() - started
-
-    def line(self, step: int) -> EvaluationLine | None:
-        """Evaluate the state after ``step`` steps; return None if SIGTERM interrupts the evaluation.
-
-        Raises:
-            DivergenceError: the loss is not finite; the message names the examples.
-        """
-        run = self._run
-        started = reported = time.monotonic()
-
-        def news(_batch: int) -> bool:
-            nonlocal reported
-            if time.monotonic() - reported > _NEWS_SECONDS:
-                run.reporter.progress(step, run.plan.total_steps, "steps")
-                reported = time.monotonic()
-            return not run.asked_to_stop()
-
-        with self._batches.explained():
-            score = self._steps.score(self._parts, self._batches.batches(run.strategy.num_replicas_in_sync), news)
-        if score is None:
-            return None
-        if not np.isfinite(score.loss):
-            cause = explain_evaluation(run, self._objective, self._batches, self._reader)
-            raise DivergenceError(f"the loss of the {self._split} split is {score.loss} after step {step}\n{cause}")
-        measures = self._measures.of(score.outputs, score.targets) if self._measures.target else {}
-        shares = self._objective.headline(score.sums, score.examples).items()
-        said = [f"loss {score.loss:.4f}", *(f"{name} {share:.2%}" for name, share in shares)]
-        said += [f"{measure_named(name).label} {value_text(name, value)}" for name, value in measures.items()]
-        if step in self._logged:
-            run.reporter.log(f"step {step}: {self._split} {', '.join(said)}")
-        figures: Any = self._objective.figures(score.sums, score.examples)
-        return EvaluationLine(
-            step=step,
-            epoch=run.plan.epoch(step),
-            split=self._split,
-            examples=self._batches.count,
-            loss=score.loss,
-            seconds=time.monotonic() - started,
-            time=time.time(),
-            spans=spans(),
-            **figures | {"measures": {**figures.get("measures", {}), **measures}},
-        )

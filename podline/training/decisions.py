@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from podline.base.plurals import plural
 from podline.data.order import random_uniform
@@ -18,7 +18,6 @@ from podline.documents.metrics_log import (
     AnnealingLine,
     EarlyStopLine,
     EvaluationLine,
-    EventKind,
     MetricsLine,
     PlateauLine,
     StopLine,
@@ -32,10 +31,11 @@ from podline.recipes.schedule_settings import (
 )
 from podline.stages.specs import Pruning
 from podline.training.divergence import scaled
-from podline.training.plan import Plan
+
+if TYPE_CHECKING:  # run imports TensorFlow
+    from podline.training.run import Run
 
 L = TypeVar("L", bound=MetricsLine)
-Tell = Callable[[EventKind, int, str], None]
 
 # Defaults of a plateau: least improvement as a share of the best value, least rate as a share of the schedule's rate.
 _PLATEAU_SHARE, _LEAST_RATE = 0.01, 0.001
@@ -49,24 +49,9 @@ def latest(lines: Iterable[MetricsLine], kind: type[L]) -> L | None:
 class Plateau:
     """Lowers the learning rate of one run when validation stalls."""
 
-    def __init__(
-        self,
-        settings: PlateauSettings | None,
-        lines: Iterable[MetricsLine],
-        write: Callable[[PlateauLine], None],
-        tell: Tell,
-        rate: Callable[[int], float],
-    ) -> None:
-        """Restore the state of an interrupted run from its last plateau line.
-
-        Args:
-            settings: the recipe's plateau, or None.
-            lines: the lines of ``metrics.jsonl`` so far.
-            write: appends a line to ``metrics.jsonl``.
-            tell: logs an event.
-            rate: returns the schedule's learning rate of a step.
-        """
-        self._settings, self._write, self._tell, self._rate = settings, write, tell, rate
+    def __init__(self, run: Run, lines: Iterable[MetricsLine], write: Callable[[PlateauLine], None]) -> None:
+        """Restore the state of an interrupted run from its lines of ``metrics.jsonl``; ``write`` appends a line."""
+        self._run, self._settings, self._write = run, run.recipe.schedule.plateau, write
         self._last = latest(lines, PlateauLine)
 
     def factor(self) -> float:
@@ -77,11 +62,11 @@ class Plateau:
         """Process an evaluation: lower the rate if the metric has stalled."""
         if self._settings is None:
             return
-        before = self.factor()
-        self._last = line = plateau_line(self._settings, self._last, evaluation, self._rate(evaluation.step - 1))
+        before, rate = self.factor(), self._run.plan.rate(evaluation.step - 1)
+        self._last = line = plateau_line(self._settings, self._last, evaluation, rate)
         self._write(line)
         if line.lowered:
-            self._tell(
+            self._run.tell(
                 "rate_lowered",
                 line.step,
                 f"step {line.step}: {evaluation.split} {self._settings.metric} {line.value:.4f} vs {line.best:.4f} at "
@@ -143,19 +128,9 @@ class Annealing:
     lower energy is always accepted, a higher one with the probability exp(-difference / temperature).
     """
 
-    def __init__(
-        self,
-        settings: AnnealingSettings | None,
-        seed: int,
-        total_steps: int,
-        lines: Iterable[MetricsLine],
-        write: Callable[[AnnealingLine], None],
-        tell: Tell,
-        go_back: Callable[[int], None],
-    ) -> None:
-        """Restore the state of an interrupted run from its last annealing line."""
-        self._settings, self._seed, self._total = settings, seed, total_steps
-        self._write, self._tell, self._go_back = write, tell, go_back
+    def __init__(self, run: Run, lines: Iterable[MetricsLine], write: Callable[[AnnealingLine], None]) -> None:
+        """Restore the state of an interrupted run from its lines of ``metrics.jsonl``; ``write`` appends a line."""
+        self._run, self._settings, self._write = run, run.recipe.annealing, write
         self._last = latest(lines, AnnealingLine)
 
     def accepted(self) -> int | None:
@@ -171,11 +146,14 @@ class Annealing:
         """
         if self._settings is None:
             return
-        self._last = line = annealing_line(self._settings, self._seed, self._total, self._last, evaluation)
+        run = self._run
+        self._last = line = annealing_line(
+            self._settings, run.recipe.seed, run.plan.total_steps, self._last, evaluation
+        )
         if not line.accepted:
-            self._go_back(line.state)
+            run.go_back_to(line.state)
         self._write(line)
-        self._tell("accepted" if line.accepted else "rejected", line.step, in_words(line))
+        run.tell("accepted" if line.accepted else "rejected", line.step, _in_words(line))
 
 
 def annealing_line(
@@ -204,8 +182,7 @@ def annealing_line(
     )
 
 
-def in_words(line: AnnealingLine) -> str:
-    """Return a sentence that describes an annealing decision."""
+def _in_words(line: AnnealingLine) -> str:
     if line.rise == 0:
         return f"step {line.step}: energy {line.energy:.4f} is no higher than before: accepted"
     why = f"is {line.rise:.4f} higher: accepted with probability {line.probability:.2f} at temperature"
@@ -216,18 +193,9 @@ def in_words(line: AnnealingLine) -> str:
 class EarlyStop:
     """Restores the best state at the end of a run, and ends it if its validation metric stops improving."""
 
-    def __init__(
-        self,
-        settings: EarlyStopSettings | None,
-        plan: Plan,
-        lines: Iterable[MetricsLine],
-        write: Callable[[EarlyStopLine], None],
-        tell: Tell,
-        go_back: Callable[[int], None],
-    ) -> None:
-        """Restore the state of an interrupted run from its last early-stop line."""
-        self._settings, self._due, self._begins = settings, plan.evaluations, plan.phases[-1].first
-        self._write, self._tell, self._go_back = write, tell, go_back
+    def __init__(self, run: Run, lines: Iterable[MetricsLine], write: Callable[[EarlyStopLine], None]) -> None:
+        """Restore the state of an interrupted run from its lines of ``metrics.jsonl``; ``write`` appends a line."""
+        self._run, self._settings, self._write = run, run.recipe.early_stop, write
         self.last = latest(lines, EarlyStopLine)
 
     @property
@@ -249,12 +217,15 @@ class EarlyStop:
         """
         if self._settings is None:
             return
-        self.last = line = early_stop_line(self._settings, self._due, self._begins, self.last, evaluation)
+        plan = self._run.plan
+        self.last = line = early_stop_line(
+            self._settings, plan.evaluations, plan.phases[-1].first, self.last, evaluation
+        )
         if line.restored and line.state != line.step:
-            self._go_back(line.state)
+            self._run.go_back_to(line.state)
         self._write(line)
         if line.stopped:
-            self._tell("stopped_early", line.step, ending(line, self._settings, self._due[-1]))
+            self._run.tell("stopped_early", line.step, ending(line, self._settings, plan.total_steps))
 
 
 def early_stop_line(

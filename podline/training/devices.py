@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from podline.base.errors import SettingsError
 from podline.base.progress import Reporter
+from podline.settings import environment
 from podline.settings import machine as settings
 from podline.settings.cluster import Cluster
 from podline.settings.strategies import accelerators
@@ -91,7 +92,7 @@ def _fallen_back() -> list[str]:
 
 def _shown() -> list[str]:
     """Return the machine's accelerators, except those hidden on purpose."""
-    return [] if settings.gpus_are_hidden() else accelerators()
+    return [] if environment.gpus_are_hidden() else accelerators()
 
 
 def _there() -> str:

@@ -6,7 +6,6 @@ hook records a loss that is not finite, and a checkpoint is written after all ot
 
 from __future__ import annotations
 
-import bisect
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -17,14 +16,13 @@ import numpy.typing as npt
 from podline.base.arrays import Arrays
 from podline.base.entry_points import explained
 from podline.base.errors import DivergenceError, SettingsError
-from podline.base.stopwatch import measured, spans
-from podline.documents.metrics_log import EvaluationLine, LogMark, MetricsLine, StepsLine, StopLine
-from podline.training.checkpoints import CheckpointCost, CheckpointFolder, TimeSpent
+from podline.base.stopwatch import spans
+from podline.documents.metrics_log import MetricsLine, StepsLine, StopLine
+from podline.training.checkpoints import CheckpointCost, TimeSpent
 from podline.training.loop import Hook, Stretch, next_multiple
-from podline.training.plan import Plan
 
-if TYPE_CHECKING:
-    from podline.contract.objective import Objective
+if TYPE_CHECKING:  # run imports TensorFlow
+    from podline.training.run import Run
 
 _BLOCK = "gradient_norm/"
 
@@ -66,30 +64,21 @@ class WriteMetrics(Hook):
     reads = ("loss", "gradient_norm")
 
     def __init__(
-        self,
-        write: Callable[[StepsLine], None],
-        plan: Plan,
-        every: int,
-        clock: RunClock,
-        objective: Objective,
-        factor: Callable[[], float] = lambda: 1.0,
+        self, run: Run, write: Callable[[StepsLine], None], clock: RunClock, factor: Callable[[], float]
     ) -> None:
         """Prepare the lines of a run.
 
         Args:
+            run: the run.
             write: called with each line.
-            plan: the run's plan, in steps.
-            every: the most steps between two lines.
             clock: measures the time that the run takes.
-            objective: the training objective, which names the measures.
-            factor: the multiplier of the schedule's rate in the latest stretch.
+            factor: returns the multiplier of the schedule's rate in the latest stretch.
         """
-        self._write, self._plan, self._every, self._clock = write, plan, every, clock
-        self._objective, self._factor = objective, factor
+        self._run, self._plan, self._write, self._clock, self._factor = run, run.plan, write, clock, factor
 
     def next_stop(self, step: int) -> int:
-        """Return the next multiple of ``every``, or an earlier end of the phase, so that a line has one batch size."""
-        return min(next_multiple(step, self._every), self._plan.phase(step).end)
+        """Return the next multiple of ``summary_steps``, or an earlier end of the phase: a line has one batch size."""
+        return min(next_multiple(step, self._run.recipe.summary_steps), self._plan.phase(step).end)
 
     def after(self, stretch: Stretch) -> None:
         """Write the line of a stretch."""
@@ -100,8 +89,8 @@ class WriteMetrics(Hook):
         self._line(stretch).model_dump_json()
 
     def _line(self, stretch: Stretch) -> StepsLine:
-        losses, phase = stretch.series["loss"], self._plan.phase(stretch.first)
-        examples = stretch.steps * phase.recipe.batch_size
+        losses, objective = stretch.series["loss"], self._run.objective
+        examples = stretch.steps * self._plan.phase(stretch.first).recipe.batch_size
         return StepsLine(
             step=stretch.step,
             epoch=self._plan.epoch(stretch.step),
@@ -119,7 +108,7 @@ class WriteMetrics(Hook):
             time=time.time(),
             losses=tuple(losses.tolist()),
             spans=spans(),
-            **self._objective.figures(stretch.sums(self._objective.measured), examples),
+            **objective.figures(stretch.sums(objective.measured), examples),
         )
 
 
@@ -127,96 +116,27 @@ def _mean(values: npt.NDArray[np.float32]) -> float:
     return float(np.mean(values, dtype=np.float64))
 
 
-class Evaluate(Hook):
-    """Evaluates every N steps and at the end, and passes each evaluation to the deciders."""
-
-    def __init__(
-        self,
-        evaluate: Callable[[int], EvaluationLine | None],
-        write: Callable[[EvaluationLine], None],
-        plan: Plan,
-        rehearse: Callable[[], float],
-        decide: Sequence[Callable[[EvaluationLine], None]] = (),
-    ) -> None:
-        """Prepare evaluations.
-
-        Args:
-            evaluate: evaluates after a number of steps; returns None if SIGTERM interrupts the evaluation.
-            write: writes an evaluation's line.
-            plan: the run's plan, which lists the steps to evaluate after.
-            rehearse: evaluates one batch; returns the estimated seconds for all batches.
-            decide: these deciders are called in order with each line, after it is written.
-        """
-        self._evaluate, self._write, self._rehearse, self._decide = evaluate, write, rehearse, decide
-        self.rehearsed = 0.0
-        self._due = plan.evaluations
-
-    def next_stop(self, step: int) -> int:
-        """Return the step of the next evaluation in the plan."""
-        return self._due[bisect.bisect_right(self._due, step)]
-
-    def after(self, stretch: Stretch) -> None:
-        """Evaluate if the plan has an evaluation here."""
-        self.at(stretch.step)
-
-    def at(self, step: int) -> bool:
-        """Evaluate if the plan has an evaluation at this step; return whether it was completed.
-
-        A run calls this when it resumes at a step whose evaluation was interrupted.
-        """
-        with measured("evaluation"):
-            line = self._evaluate(step) if step in self._due else None
-        if line is not None:
-            self._write(line)
-            for decide in self._decide:
-                decide(line)
-        return line is not None
-
-    def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (any weights will do)
-        """Evaluate one batch."""
-        self.rehearsed = self._rehearse()
-
-
 class SaveCheckpoints(Hook):
     """Saves a checkpoint every N steps or minutes and at the end. It runs last, after all other outputs."""
 
     def __init__(
-        self,
-        folder: CheckpointFolder,
-        snapshot: Callable[[], Arrays],
-        mark: Callable[[], LogMark],
-        *,
-        every_steps: int,
-        every_minutes: float,
-        clock: RunClock,
-        protected_step: Callable[[], int | None] = lambda: None,
-        due: Callable[[int], bool] = lambda _step: False,
-        check: Callable[[], None] = lambda: None,
-        agreed: Callable[[int], int] = lambda number: number,
+        self, run: Run, clock: RunClock, protected_step: Callable[[], int | None], due: Callable[[int], bool]
     ) -> None:
         """Prepare the checkpoints of a run.
 
         Args:
-            folder: the folder for the checkpoints.
-            snapshot: returns the state to save.
-            mark: returns the current length and checksum of ``metrics.jsonl``.
-            every_steps: the most steps between two checkpoints.
-            every_minutes: the most minutes between two checkpoints.
+            run: the run.
             clock: measures the time that the run takes.
             protected_step: returns the step whose state may be restored later; this step always gets a checkpoint.
             due: returns whether a step must get a checkpoint.
-            check: raises an error if the data have changed; then no checkpoint is written.
-            agreed: returns the chief's value of a number, so that all workers decide alike.
         """
-        self._folder, self._snapshot, self._mark, self._clock = folder, snapshot, mark, clock
-        self._accepted, self._due, self._check, self._agreed = protected_step, due, check, agreed
-        self._every_steps, self._every_seconds = every_steps, every_minutes * 60
+        self._run, self._clock, self._protected_step, self._due = run, clock, protected_step, due
         self._saved, self._saved_step = time.monotonic(), -1
         self.rehearsed = CheckpointCost(0.0, 0)
 
     def next_stop(self, step: int) -> int:
         """Return the next multiple of ``checkpoint_steps``; minutes are checked at the stops of other hooks."""
-        return next_multiple(step, self._every_steps)
+        return next_multiple(step, self._run.recipe.checkpoint_steps)
 
     def after(self, stretch: Stretch) -> None:
         """Save if a checkpoint is due.
@@ -225,9 +145,10 @@ class SaveCheckpoints(Hook):
             DivergenceError: a variable is not finite; no checkpoint is written.
             ArtifactError: the data have changed; no checkpoint is written.
         """
-        late = bool(self._agreed(time.monotonic() - self._saved >= self._every_seconds))
-        needed = self._accepted() == stretch.step or self._due(stretch.step)
-        if stretch.last or late or needed or stretch.step % self._every_steps == 0:
+        recipe, minutes = self._run.recipe, (time.monotonic() - self._saved) / 60
+        late = bool(self._run.agreement.of_chief(minutes >= recipe.checkpoint_minutes))
+        needed = self._protected_step() == stretch.step or self._due(stretch.step)
+        if stretch.last or late or needed or stretch.step % recipe.checkpoint_steps == 0:
             self.at(stretch.step)
 
     def leaving(self, stretch: Stretch) -> None:
@@ -242,15 +163,15 @@ class SaveCheckpoints(Hook):
 
     def at(self, step: int) -> None:
         """Save, replacing an earlier checkpoint of this step; raise the errors of :meth:`after`."""
-        arrays = self._snapshot()
+        run, arrays = self._run, self._run.state.snapshot()
         _require_finite(arrays, step)
-        self._check()
-        self._folder.save(step, arrays, self._mark(), self._clock.read(), self._accepted())
+        run.require_data_unchanged()
+        run.checkpoints.save(step, arrays, run.log.mark(), self._clock.read(), self._protected_step())
         self._saved, self._saved_step = time.monotonic(), step
 
     def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (any weights will do)
         """Write a complete checkpoint and read it back."""
-        self.rehearsed = self._folder.rehearse(self._snapshot())
+        self.rehearsed = self._run.checkpoints.rehearse(self._run.state.snapshot())
 
 
 class InstalledHook(Hook):
@@ -318,14 +239,7 @@ class StopByHooks(Hook):
         write: Callable[[StopLine], None],
         agreed: Callable[[bool], bool],
     ) -> None:
-        """Restore the end of an interrupted run.
-
-        Args:
-            hooks: the hooks that may end the run.
-            lines: the lines of the run so far.
-            write: writes the line about the end.
-            agreed: returns whether any worker passes True.
-        """
+        """Restore the end of an interrupted run from ``lines``; ``agreed`` returns whether any worker passes True."""
         self._hooks, self._write, self._agreed = hooks, write, agreed
         self.line = next((line for line in lines if isinstance(line, StopLine)), None)
 

@@ -27,7 +27,7 @@ from podline.models.of_run import loaded_network
 from podline.models.variables import set_weights
 from podline.recipes.parts import MODELS
 from podline.recipes.settings import Recipe
-from podline.settings.machine import cpu_environment
+from podline.settings.environment import cpu_environment
 from podline.stages.specs import ARCHITECTURE, WEIGHTS
 from podline.store import digests
 from podline.store.contract import Store

@@ -30,7 +30,8 @@ from podline.recipes.kind_table import code_of_targets, facts_named
 from podline.stages.tools import Preflight
 from podline.store import digests
 from podline.training import devices
-from podline.training.hooks import Evaluate, InstalledHook, SaveCheckpoints
+from podline.training.evaluations import Evaluate
+from podline.training.hooks import InstalledHook, SaveCheckpoints
 from podline.training.loop import Hook, Stretch
 from podline.training.publication import require_reloadable
 from podline.training.run import PhasedSteps, Run

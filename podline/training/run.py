@@ -24,12 +24,9 @@ from podline.contract.objective import Objective
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE
 from podline.documents.initial_weights import InitialWeights
+from podline.documents.log_writers import EventLog, MetricsLog
 from podline.documents.manifest import TRAIN, Manifest
-from podline.documents.metrics_log import (
-    EventKind,
-    EventLog,
-    MetricsLog,
-)
+from podline.documents.metrics_log import EventKind
 from podline.input.pipeline import TrainingInput
 from podline.models.counts import forward_multiply_adds
 from podline.models.variables import copy_weights

@@ -19,16 +19,9 @@ from podline.data.reader import open_split
 from podline.documents import champions
 from podline.documents.initial_weights import INITIAL_WEIGHTS
 from podline.documents.ledger_entry import Load
+from podline.documents.log_writers import EventLog, MetricsLog
 from podline.documents.manifest import TEST, TRAIN, read_manifest
-from podline.documents.metrics_log import (
-    EVENTS,
-    METRICS,
-    EarlyStopLine,
-    EventLog,
-    MetricsLines,
-    MetricsLog,
-    StopLine,
-)
+from podline.documents.metrics_log import EVENTS, METRICS, EarlyStopLine, MetricsLines, StopLine
 from podline.documents.model_description import DESCRIPTION, training_pflop
 from podline.documents.origins import ORIGIN
 from podline.ledger.load import LoadMeter

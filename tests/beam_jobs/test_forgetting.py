@@ -138,7 +138,7 @@ def names_of(store: Store, manifest: Manifest) -> list[str]:
 
 MOMENTS = (
     ("podline.ledger.inventory.forgetting:compact", 1),  # the document alone
-    ("podline.data.versions.compaction:write_shard", 2),
+    ("podline.data.versions.compaction:publish_shard", 2),
     ("podline.data.versions.publishing:publish_manifest", 1),
     ("podline.data.versions.compaction:publish_version", 1),
     ("podline.store.folder:FolderStore.delete", 1),

@@ -100,13 +100,13 @@ def slow(*values: object) -> Any:
 @pytest.mark.parametrize(
     ("work", "function"),
     [
-        (convert_on, "podline.beam_jobs.workers:write_shard"),
+        (convert_on, "podline.beam_jobs.workers:publish_shard"),
         (convert_on, "podline.beam_jobs.conversion:publish_growth"),
         (compact_on, "podline.data.versions.compaction:publish_version"),
         slow(convert_on, "podline.data.versions.publishing:publish_manifest"),
         slow(convert_on, "podline.beam_jobs.conversion:complete_conversion"),
         slow(convert_on, "podline.beam_jobs.conversion:delete_orphans"),
-        slow(compact_on, "podline.data.versions.compaction:write_shard"),
+        slow(compact_on, "podline.data.versions.compaction:publish_shard"),
         slow(compact_on, "podline.data.versions.compaction:publish_last"),
     ],
 )
@@ -181,13 +181,13 @@ def test_a_version_that_another_machine_extends_is_not_pruned_and_never_missed_i
             if deleted:  # by an older release of Podline
                 theirs.delete(f"{base.folder}/manifest.json")
         forget_clients()
-        return shards.write_shard(*args, **kwargs)
+        return shards.publish_shard(*args, **kwargs)
 
-    monkeypatch.setattr("podline.beam_jobs.workers.write_shard", prune)
+    monkeypatch.setattr("podline.beam_jobs.workers.publish_shard", prune)
     if deleted:
         with pytest.raises(StoreUnavailableError, match=f"version {base.fingerprint} .* was deleted meanwhile"):
             converted(gcs_root, folder)
-        monkeypatch.setattr("podline.beam_jobs.workers.write_shard", shards.write_shard)
+        monkeypatch.setattr("podline.beam_jobs.workers.publish_shard", shards.publish_shard)
     grown = converted(gcs_root, folder)
     assert grown.base == ("" if deleted else base.fingerprint)
     problems = verify(open_store(gcs_root), silent()).problems

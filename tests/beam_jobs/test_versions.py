@@ -328,7 +328,7 @@ CONVERSION = (
     ("podline.data.versions.publishing:publish_version", 1),  # the manifest and the completion record
 )
 COMPACTION = (
-    ("podline.data.versions.compaction:write_shard", 2),
+    ("podline.data.versions.compaction:publish_shard", 2),
     ("podline.data.versions.compaction:publish_version", 1),
 )
 

@@ -113,6 +113,12 @@ def test_thresholds_come_closer_with_trainings_and_are_told() -> None:
     assert thresholds(several).startswith(said)
 
 
+def test_a_threshold_of_zero_accepts_equal_models() -> None:
+    limits: dict[str, Any] = {"before": 0.5, "promoted_to": 0.0, "refused_from": -0.1}
+    zero = Check(rule="main", name="accuracy", measure="top1", refused=False, message="", **limits)
+    assert thresholds([zero]) == "promoted up to +0.0, refused from \N{MINUS SIGN}10.0 points"
+
+
 def test_few_examples_leave_a_worse_model_undecided_and_a_class_of_few_is_no_figure() -> None:
     few = np.arange(44, dtype=int) * 20
     known, now = (models(seed, 1)[0].at(few) for seed in (0, 1))

@@ -18,7 +18,7 @@ from support.extending import install
 
 from podline.base.errors import SettingsError
 from podline.cli import cli
-from podline.settings.machine import HEARTBEAT
+from podline.settings.environment import HEARTBEAT
 
 
 def init(folder: Path) -> str:

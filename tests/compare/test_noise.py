@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
 
 from podline.compare.words import ChanceCase
-from podline.contract.noise import Noise, assumed_spread, luck_of, nightly, seeds_of
-from podline.contract.rules import MAIN, Figure
+from podline.contract.noise import MOST_TRAININGS, Noise, assumed_spread, luck_of, nightly, seeds_of
+from podline.contract.rules import MAIN, Figure, shares
 from podline.recipes.promotion_settings import PromotionSettings
 from simulations.promotion import RATE, Classes, Numbers, rates
 
@@ -62,6 +63,35 @@ def test_a_margin_of_ones_own_moves_both_thresholds_and_may_have_any_unit() -> N
     assert wide.promoted == wide.refused < -1, "what is within the margin is not refused, even if it is certainly worse"
     assert narrow.promoted > 0, "so narrow a margin is only shown by a better model"
     assert PromotionSettings(margin=3.0).margin == 3.0
+
+
+def test_a_recipe_worse_by_the_margin_passes_a_night_with_its_probability() -> None:
+    """Half of the examples are answered rightly, and the seed has no effect: the change is normal."""
+    figure = Figure("accuracy", "top1", 0.5, 0.5, 1e-4, Noise(0.0, 0.0, 1), margin=0.05, examples=1000, rule=MAIN)
+    worse = NormalDist(-0.05, math.sqrt(1e-4 + 0.05 / 1000))
+    assert 1 - worse.cdf(figure.thresholds(1, RATE).promoted) == pytest.approx(nightly(RATE), rel=1e-6)
+
+
+def test_the_variance_of_a_difference_of_shares_has_half_an_example_more_in_each_case() -> None:
+    before, now = np.array([[1, 1, 0, 0, 1, 0]], bool), np.array([1, 0, 1, 1, 1, 0], bool)
+    [figure] = shares({"cat": before}, {"cat": now}, 0.01, "auto")
+    assert (figure.sampled, figure.change) == (pytest.approx((3 + 1) / (6 + 2) ** 2), pytest.approx(1 / 6))
+
+
+@pytest.mark.parametrize("wanted", [3, MOST_TRAININGS])
+def test_more_trainings_are_the_fewest_that_decide_and_at_most_twenty_in_all(wanted: int) -> None:
+    """The reference is known so well that only the noise of its trainings, which shrinks with their number, is left."""
+
+    def refused(trainings: int) -> float:
+        sampled = 1e-4 * (1 + 1 / trainings) / 2
+        figure = Figure("accuracy", "top1", 0.5, 0.5, sampled, Noise(1e-5, 1e-5, trainings), rule=MAIN)
+        return figure.thresholds(1, RATE).refused
+
+    def doubted(change: float) -> Figure:
+        return Figure("accuracy", "top1", 0.5, 0.5 + change, 1e-4, Noise(1e-5, 1e-5, 1), rule=MAIN)
+
+    assert doubted((refused(wanted - 1) + refused(wanted)) / 2).more_trainings(1, RATE) == wanted - 1
+    assert doubted(refused(MOST_TRAININGS) + 1e-9).more_trainings(1, RATE) == 0
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ from podline.report.comparison_page import write
 from podline.report.nights_page import write_index
 from podline.report.report import report
 from podline.settings.machine import Settings
-from podline.stages.specs import EvaluateSpec, ReportSpec, Spec, TrainSpec
+from podline.stages.base import Spec
+from podline.stages.specs import EvaluateSpec, ReportSpec, TrainSpec
 from podline.store.opening import open_store
 from podline.training.finder import find_learning_rate
 from podline.training.searches import learning_rate_spec

@@ -26,7 +26,7 @@ from prefect.settings.models.server.services import ServerServicesDBVacuumSettin
 from starlette.routing import Mount
 
 from podline.deployments import event_order, server
-from podline.settings.machine import server_environment
+from podline.settings.environment import server_environment
 
 SECRET, WRONG = ("night", "shift-7421"), ("night", "shift-742")
 # Probes, and what every copy of Prefect says of itself: its API in words, and where the UI finds it.

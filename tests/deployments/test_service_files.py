@@ -21,8 +21,9 @@ from prefect.settings.legacy import _get_settings_fields
 
 from podline.base.errors import WorkerLostError
 from podline.commands.stage import train
+from podline.settings.environment import PAGES_SECRET
 from podline.settings.launchers import Wanted, discover
-from podline.settings.machine import PAGES_SECRET, keys, variable_of
+from podline.settings.machine import keys, variable_of
 
 PROJECT = Path(__file__).parent.parent.parent
 FILES = PROJECT / "deployments"

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from converted_images import converted
+from markupsafe import Markup
 from parsing_here import parsing_here
 from PIL import Image, ImageFilter
 
@@ -21,7 +22,6 @@ from podline.data.versions import looks
 from podline.data.versions.changed_data import block, compared
 from podline.data.versions.looks import EVERY, Sample
 from podline.documents.manifest import Manifest
-from podline.report.blocks import html_of
 from podline.report.run_sections import changes
 from podline.stages.data_changes import DataChanges
 from podline.store.opening import open_store
@@ -127,7 +127,7 @@ def test_the_command_and_the_report_count_and_draw(first: tuple[Path, Manifest],
     assert "6 added" in shown.output
     assert (tmp_path / "sheet.png").stat().st_size > 10_000
     run: Any = SimpleNamespace(store=open_store(str(place / "root")), manifest=after)
-    assert "6 added" in (html := html_of(changes.blocks(run)))
+    assert "6 added" in (html := Markup().join(changes.blocks(run)))
     assert html.count("<img") >= 6
     alone: Any = SimpleNamespace(store=open_store(str(tmp_path / "other")), manifest=first[1])
     assert not list(changes.blocks(alone))

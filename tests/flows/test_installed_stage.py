@@ -26,7 +26,7 @@ from podline.commands import display
 from podline.flows.training import training
 from podline.ledger.ledger import entries, names
 from podline.stages import table
-from podline.stages.specs import RunSpec
+from podline.stages.base import RunSpec
 from podline.stages.supervision import running
 from podline.stages.supervision.supervisor import run_stage
 from podline.store.opening import open_store

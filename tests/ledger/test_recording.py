@@ -20,7 +20,7 @@ from podline.documents.ledger_entry import Entry, Origin, PromotionSummary
 from podline.documents.manifest import Manifest
 from podline.documents.origins import read_origin
 from podline.ledger import ledger
-from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.ledger.inventory.catalogue import train_result, training_of
 from podline.ledger.recording import Notes, overridden, recorded
 from podline.recipes import registry
 from podline.recipes.kind_table import read_evaluation
@@ -31,7 +31,6 @@ from podline.stages.specs import (
     PromoteResult,
     PromoteSpec,
     ReportResult,
-    TrainResult,
     TrainSpec,
     ValidateSpec,
 )
@@ -54,14 +53,13 @@ def night(root: Path, during: Any = None) -> Entry:
     """The entry of a run whose stages were all done before; what ``during`` raises ends it before its report."""
     spec = finished_run(root)
     store = open_store(root)
-    training = training_of(store, spec.run)
-    stages = run_of(store, spec.run).stages
+    training, trained = training_of(store, spec.run), train_result(store, spec.run)
     store.publish_bytes(f"runs/{spec.run}/model/weights.npz", b"weights")
     with recorded(open_store(root), "cifar10", "flow", silent(), flow_run="f1", attempt=2, late=3.5) as notes:
         notes.planned(training.recipe, Settings(root=str(root), launch="ray:http://me:hunter2@head:8265"), "cpu:2")
         notes.asked(ConvertSpec(root=str(root), dataset="cifar10", source="raw", seed=7))
         notes.asked(training)
-        notes.answered(training, TrainResult.model_validate(stages["train"].result), 600.0)
+        notes.answered(training, trained, 600.0)
         notes.retried("train", HangError("no sign of life\nsecond line"), 60.0)
         if during:
             during(notes)
@@ -74,7 +72,7 @@ def test_an_entry_has_the_figures_of_the_evaluation_and_what_produced_them(tmp_p
     entry = night(tmp_path)
     store = open_store(tmp_path)
     document = read_evaluation(store, f"runs/{entry.run}")
-    trained = run_of(store, entry.run).stages["train"].result
+    trained = train_result(store, entry.run)
     assert (entry.state, entry.cause, entry.error) == ("finished", "", "")
     found = entry.outcome
     assert found.metrics == document.trained.metrics
@@ -82,9 +80,9 @@ def test_an_entry_has_the_figures_of_the_evaluation_and_what_produced_them(tmp_p
     assert found.untrained == document.untrained.metrics["top1"].value
     assert list(found.parts.values()) == [figures.accuracy for figures in document.per_class]
     assert found.evaluation_sha256 == store.sha256(f"runs/{entry.run}/evaluation.json")
-    assert (found.parameters, found.weights_sha256) == (trained["parameters"], trained["weights_sha256"])
+    assert (found.parameters, found.weights_sha256) == (trained.parameters, trained.weights_sha256)
     assert found.model_bytes == len(b"weights")
-    assert entry.training.examples_per_second == trained["examples_per_second"]
+    assert entry.training.examples_per_second == trained.examples_per_second
     assert set(entry.settings["recipe"]) == set(Recipe.model_fields)
     assert not {"root", "strategy", "store.cache"} & set(entry.settings["machine"])
     assert "hunter2" not in entry.model_dump_json()
@@ -112,10 +110,10 @@ def test_a_clock_that_is_set_meanwhile_does_not_change_what_a_run_took(tmp_path,
 def test_a_training_that_is_found_done_is_by_what_produced_it_and_not_by_tonights_code(tmp_path):
     spec = finished_run(tmp_path)
     store = open_store(tmp_path)
-    training, stages = training_of(store, spec.run), run_of(store, spec.run).stages
+    training, trained = training_of(store, spec.run), train_result(store, spec.run)
 
     def ran(version: str, *, reused: bool) -> Entry:
-        result = TrainResult.model_validate({**stages["train"].result, "reused": reused})
+        result = trained.model_copy(update={"reused": reused})
         with recorded(open_store(tmp_path), "cifar10", "flow", silent()) as notes:
             notes.entry = notes.entry.model_copy(
                 update={"code": notes.entry.code.model_copy(update={"version": version})}
@@ -160,8 +158,7 @@ def damaged(file):
 
 
 def other_weights(notes):
-    trained = run_of(notes.store, notes.entry.run).stages["train"].result
-    again = TrainResult.model_validate({**trained, "weights_sha256": "cd" * 32})
+    again = train_result(notes.store, notes.entry.run).model_copy(update={"weights_sha256": "cd" * 32})
     notes.answered(training_of(notes.store, notes.entry.run), again, 1.0)
 
 

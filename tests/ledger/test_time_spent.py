@@ -190,7 +190,8 @@ WORK = """
     from podline.ledger import killed
     from podline.ledger.recording import recorded
     from podline.base.progress import silent
-    from podline.stages.specs import Result, ValidateSpec
+    from podline.stages.base import (Result)
+    from podline.stages.specs import (ValidateSpec)
     from podline.store.opening import open_store
 
     root, fingerprint, finished = sys.argv[1:]

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from finished_run import finished_run
 
-from podline.base.errors import SettingsError
 from podline.base.progress import Event, Reporter
-from podline.ledger.inventory.catalogue import run_of, training_of
+from podline.ledger.inventory.catalogue import train_result, training_of
 from podline.ledger.recording import recorded
-from podline.settings.machine import Settings, load
-from podline.stages.specs import ReportResult, TrainResult
+from podline.settings.machine import Settings
+from podline.stages.specs import ReportResult
 from podline.store.opening import open_store
 
 needs_mlflow = pytest.mark.skipif(
@@ -27,11 +26,11 @@ def night(root: Path, tracking: str) -> list[str]:
     """Record a run whose stages were all done before; return the warnings."""
     store, events = open_store(root), list[Event]()
     (run,) = (path.name for path in (root / "runs").iterdir())
-    training, stages = training_of(store, run), run_of(store, run).stages
+    training, trained = training_of(store, run), train_result(store, run)
     with recorded(store, "cifar10", "flow", Reporter("ledger", events.append)) as notes:
         notes.planned(training.recipe, Settings(root=str(root), tracking=tracking), "cpu")
         notes.asked(training)
-        notes.answered(training, TrainResult.model_validate(stages["train"].result), 600.0)
+        notes.answered(training, trained, 600.0)
         notes.answered(training, ReportResult(html="report.html", markdown="page.md"), 0.1)
     return [event["message"] for event in events if event["event"] == "log" and event["level"] == "warning"]
 
@@ -85,9 +84,3 @@ def test_a_server_that_does_not_answer_is_a_warning(tracked: tuple[Path, str, st
     (warning,) = night(root, "mlflow:http://127.0.0.1:9")
     assert warning.startswith("the run could not be logged to mlflow:http://127.0.0.1:9: ")
     assert warning.endswith("; to log it, repeat the command of the run")
-
-
-@pytest.mark.parametrize("value", ["wandb:x", "mlflow:", "http://127.0.0.1:5000"])
-def test_a_value_that_names_no_tracker_is_refused(value: str) -> None:
-    with pytest.raises(SettingsError, match=rf"PODLINE_TRACKING: tracking = '{value}': expected mlflow:URI"):
-        load(environment={"PODLINE_TRACKING": value})

@@ -26,7 +26,7 @@ def test_a_graph_is_listed_and_computed_call_by_call() -> None:
     assert [internals.has_graph(each) for each in (model, model.layers[1], model.layers[2])] == [True, True, False]
     nodes = list(internals.nodes_of(model))
     assert [type(node.operation).__name__ for node in nodes] == ["Sequential", "Flatten", "Multiply", "Dense"]
-    assert nodes[2].sources == (nodes[1].operation,)
+    assert nodes[2].inputs == nodes[1].outputs
     assert 2.0 in nodes[2].arguments
     twice = internals.run_graph(model, images, lambda operation, *args, **named: 2.0 * operation(*args, **named))
     assert np.abs(twice).max() > 1.5 * np.abs(model(images)).max(), "each call goes through it"

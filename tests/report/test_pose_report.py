@@ -19,7 +19,7 @@ from podline.cli import cli
 from podline.compare.lost import explain
 from podline.compare.runs import compare_runs
 from podline.kinds.pose.judged_pictures import judged_pictures
-from podline.kinds.pose.lost_people import _LOST
+from podline.kinds.pose.lost_answers import LOST
 from podline.report.facts import gather
 from podline.report.report import report
 from podline.stages.table import REPORT
@@ -120,7 +120,7 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
     why, pictures, _ = explain(store, rival.pairing)
     assert (why.comparison, why.lost > 0) == (verdict, True)
     for then, found_now in pictures:
-        assert all((picture == _LOST).all(axis=-1).any() for picture in (then, found_now)), "framed, or ringed"
+        assert all((picture == LOST).all(axis=-1).any() for picture in (then, found_now)), "framed, or ringed"
         assert not np.array_equal(then, found_now), "this run does not find them"
     page = store.read_bytes(report(now, silent()).html).decode()
     shown = page.partition("<h2>What differs</h2>")[2].partition("</section>")[0]

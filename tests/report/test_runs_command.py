@@ -16,10 +16,10 @@ from ledger_entries import NOON, night
 from podline.cli import cli
 from podline.documents.metrics_log import AnnealingLine, EvaluationLine
 from podline.ledger import ledger
-from podline.ledger.inventory.catalogue import run_of
+from podline.ledger.inventory.catalogue import train_result
 from podline.ledger.ledger import publish
 from podline.recipes.measures import metric_text
-from podline.stages.specs import EvaluateSpec, TrainResult
+from podline.stages.specs import EvaluateSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from tests.support.metrics import read_metrics
@@ -88,7 +88,7 @@ def test_the_table_goes_into_a_file_and_comes_back(store, runs, tmp_path):
 def test_an_evaluation_whose_command_was_killed_before_it_told_of_it_is_told_when_it_is_found(tmp_path: Path) -> None:
     spec = finished_run(tmp_path / "root")
     store = open_store(spec.root)
-    trained = TrainResult.model_validate(run_of(store, spec.run).stages["train"].result)
+    trained = train_result(store, spec.run)
     judged = EvaluateSpec(
         **spec.model_dump(include={"root", "run", "dataset", "fingerprint"}), weights_sha256=trained.weights_sha256
     )

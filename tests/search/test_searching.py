@@ -14,7 +14,8 @@ from small_dataset import publish_dataset, small_recipe
 
 from podline.base.errors import ArtifactError, DivergenceError, PrunedError, SettingsError
 from podline.base.progress import Reporter, silent
-from podline.documents.metrics_log import METRICS, EarlyStopLine, EvaluationLine, MetricsLog
+from podline.documents.log_writers import MetricsLog
+from podline.documents.metrics_log import METRICS, EarlyStopLine, EvaluationLine
 from podline.ledger.inventory import verification
 from podline.recipes import registry
 from podline.recipes.durations import Duration

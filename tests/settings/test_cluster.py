@@ -12,7 +12,8 @@ from podline.recipes import registry
 from podline.settings import cluster as clusters
 from podline.settings import machine as settings
 from podline.settings.cluster import Cluster, lost, parse
-from podline.stages.specs import EvaluateSpec, TrainSpec, ValidateSpec, part_of_work
+from podline.stages.specs import EvaluateSpec, TrainSpec, ValidateSpec
+from podline.stages.supervision.child import worker_suffix
 
 
 def config(cluster: object, kind: str = "worker", index: object = 0) -> str:
@@ -81,8 +82,8 @@ def test_workers_do_the_same_work_side_by_side_and_everybody_else_alone(monkeypa
         root=str(tmp_path), run="r", dataset="sample", fingerprint="f", weights_sha256="w", strategy="workers"
     )
     by_workers = training.model_copy(update={"strategy": "workers"})
-    assert [part_of_work(spec) for spec in (training, validation, judging, by_workers)] == ["", "", *["-worker-1"] * 2]
+    assert [worker_suffix(spec) for spec in (training, validation, judging, by_workers)] == ["", "", *["-worker-1"] * 2]
     assert by_workers.digest() == training.digest()
     monkeypatch.setenv("TF_CONFIG", config(TWO, index=0))
-    assert part_of_work(by_workers) == ""
+    assert worker_suffix(by_workers) == ""
     assert Cluster(addresses=("a",), place=0).chief

@@ -42,6 +42,8 @@ TPU = {"PODLINE_TPU_NODE": "night", "PODLINE_TPU_API_PROJECT": "p", "PODLINE_TPU
         ("[tpu]\nnode = 'n'\n[tpu.api]", {}, r"podline\.toml: tpu\.api\.project.* must be given as well"),
         ("", {"PODLINE_WORKER": "3"}, "no setting 'PODLINE_WORKER'; did you mean 'PODLINE_WORKERS'"),
         ("", {"PODLINE_SILENCE": "soon"}, "PODLINE_SILENCE: silence = 'soon': Input should be a valid number"),
+        ("tracking = 'mlflow:'", {}, "tracking = 'mlflow:': .*; expected an MLflow server that .*, `mlflow:URI`"),
+        ("launch = 'ray'", {}, "launch = 'ray': .*; expected `slurm` or `ray:http://HEAD:8265`"),
         ("", {"PODLINE_TPU_NODE": "night"}, r"_TPU_NODE: tpu\.api\.project, tpu\.api\.zone must be given as well"),
         ("", {**TPU, "PODLINE_TPU_API_INSECURE": "1"}, r"PODLINE_TPU_API_.*: tpu\.api: .*insecure=true with endpoint="),
     ],
@@ -106,7 +108,7 @@ def test_no_other_module_touches_the_environment() -> None:
         if any(_reads_the_environment(node) for node in ast.walk(ast.parse(path.read_text())))
     }
     # podline/__init__.py owns KERAS_BACKEND and PYTHONPATH, before anything else is imported.
-    assert readers == {"podline/__init__.py", "podline/settings/machine.py"}
+    assert readers == {"podline/__init__.py", "podline/settings/environment.py", "podline/settings/machine.py"}
 
 
 def test_the_file_and_the_environment_say_which_tpu(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from small_coco import publish_people
 
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import EvaluationLine, EventLine, StepsLine
-from podline.kinds.pose.judging import judge_answers
+from podline.kinds.pose.judging import judge
 from podline.stages.specs import EvaluateSpec, ReportSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -69,7 +69,7 @@ def _judged(answers: Answers, split: str) -> tuple[Any, Manifest]:
     manifest = read_manifest(store, folder)
     train = TrainSpec(root=store.uri, recipe=RECIPE, fingerprint=manifest.fingerprint)
     spec = _evaluate_spec(_people(), train, manifest, split)
-    return judge_answers(case_of(spec, RECIPE, store, manifest), nothing, answers), manifest
+    return judge(case_of(spec, RECIPE, store, manifest), nothing, answers), manifest
 
 
 def _evaluate_spec(root: Path, train: TrainSpec, manifest: Manifest, split: str) -> EvaluateSpec:

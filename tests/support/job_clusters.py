@@ -16,9 +16,8 @@ from free_ports import free_ports
 from ray_cluster import ray_cluster
 
 from podline.settings.machine import Settings
-from podline.stages.supervision import slurm
 from podline.stages.supervision.ray_jobs import RayJobs
-from podline.stages.supervision.schedulers import Scheduler
+from podline.stages.supervision.slurm import Slurm
 
 # Ray's words in Slurm's.
 _STATES = {"STOPPED": "CANCELLED", "SUCCEEDED": "COMPLETED"}
@@ -27,7 +26,7 @@ _STATES = {"STOPPED": "CANCELLED", "SUCCEEDED": "COMPLETED"}
 class Cluster(NamedTuple):
     """Two nodes on this machine; ``jobs`` lists (id, state), ``second`` is in the environment of the second host."""
 
-    scheduler: Scheduler
+    scheduler: Slurm | RayJobs
     machine: Settings
     variables: dict[str, str]
     jobs: Callable[[], list[tuple[str, str]]]
@@ -46,7 +45,7 @@ def _slurm(folder: Path) -> Iterator[Cluster]:
             return [(number, state) for number, state in map(str.split, done.stdout.splitlines())]
 
         variables = {"SLURM_CONF": environment["SLURM_CONF"]}
-        yield Cluster(slurm, Settings(launch="slurm", hosts="2"), variables, jobs, b"SLURM_PROCID=1\0")
+        yield Cluster(Slurm(), Settings(launch="slurm", hosts="2"), variables, jobs, b"SLURM_PROCID=1\0")
 
 
 @contextlib.contextmanager

@@ -19,9 +19,11 @@ from podline.base.errors import ArtifactError, PreemptedError, PrunedError
 from podline.base.progress import Reporter
 from podline.data.versions.fingerprint import effective, fingerprint, memory_of, source_of
 from podline.documents.champions import Candidate, champion, crown
+from podline.documents.log_writers import MetricsLog
 from podline.documents.manifest import Manifest, dataset_folder, publish_manifest
 from podline.documents.metric import Metric
-from podline.documents.metrics_log import METRICS, EvaluationLine, MetricsLog
+from podline.documents.metrics_log import METRICS, EvaluationLine
+from podline.stages.base import Result, Spec
 from podline.stages.completed import complete
 from podline.stages.specs import (
     SPEC,
@@ -33,8 +35,6 @@ from podline.stages.specs import (
     PromoteSpec,
     ReportResult,
     ReportSpec,
-    Result,
-    Spec,
     TrainResult,
     TrainSpec,
     ValidateResult,

@@ -19,8 +19,9 @@ import numpy as np
 
 from podline.base.errors import SourceError
 from podline.base.progress import Reporter
+from podline.stages.base import Result, Spec
 from podline.stages.completed import complete
-from podline.stages.specs import Result, Spec, TrainSpec
+from podline.stages.specs import TrainSpec
 from podline.stages.table import STAGES, Stage
 from podline.store.opening import open_store
 

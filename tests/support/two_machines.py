@@ -30,7 +30,8 @@ from podline.base.errors import PodlineError, PreemptedError
 from podline.base.progress import Event, Reporter, silent
 from podline.documents import champions
 from podline.documents.champions import Candidate
-from podline.documents.metrics_log import METRICS, EvaluationLine, EventLog, MetricsLog
+from podline.documents.log_writers import EventLog, MetricsLog
+from podline.documents.metrics_log import METRICS, EvaluationLine
 from podline.ledger.inventory.verification import verify
 from podline.ledger.recording import recorded
 from podline.recipes.durations import Duration

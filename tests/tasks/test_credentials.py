@@ -13,7 +13,7 @@ from prefect_gcp.credentials import GcpCredentials
 from service_account import account_at
 
 from podline.base.errors import CredentialsError
-from podline.settings.machine import child_environment
+from podline.settings.environment import child_environment
 from podline.store.folder import FolderStore
 from podline.tasks.credentials import bucket_credentials
 

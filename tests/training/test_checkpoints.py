@@ -15,7 +15,8 @@ from waiting import wait_until
 
 from podline.base.errors import ArtifactError, OtherWriterError, PreemptedError, StoreError, StoreUnavailableError
 from podline.base.progress import Reporter
-from podline.documents.metrics_log import EVENTS, METRICS, EvaluationLine, EventLog, LogMark, MetricsLines, MetricsLog
+from podline.documents.log_writers import EventLog, LogMark, MetricsLog
+from podline.documents.metrics_log import EVENTS, METRICS, EvaluationLine, MetricsLines
 from podline.store import fences
 from podline.store.contract import Store
 from podline.store.folder import FolderStore

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -109,18 +110,24 @@ def test_a_plateau_lowers_the_rate_where_keras_s_has_no_such_setting(settings, l
 
 
 def test_a_plateau_goes_on_from_the_lines_of_its_run():
-    settings, lines, said = PlateauSettings(factor=0.5), [], []
-    whole = Plateau(settings, [], lines.append, lambda event, step, _words: said.append((event, step)), lambda _: 0.1)
+    schedule, lines, said = SimpleNamespace(plateau=PlateauSettings(factor=0.5)), [], []
+    run: Any = SimpleNamespace(
+        recipe=SimpleNamespace(schedule=schedule),
+        plan=SimpleNamespace(rate=lambda _: 0.1),
+        tell=lambda event, step, _words: said.append((event, step)),
+    )
+    whole = Plateau(run, [], lines.append)
     for step in range(1, 6):
         whole.decide(evaluation(step, 1.0))
+    told = [*said]
     for known in range(5):
         again = []
-        rest = Plateau(settings, lines[:known], again.append, lambda *_: None, lambda _: 0.1)
+        rest = Plateau(run, lines[:known], again.append)
         for step in range(known + 1, 6):
             rest.decide(evaluation(step, 1.0))
         assert [(line.step, line.factor) for line in again] == [(line.step, line.factor) for line in lines[known:]]
         assert rest.factor() == whole.factor() == 0.25
-    assert said == [("rate_lowered", 3), ("rate_lowered", 5)]
+    assert told == [("rate_lowered", 3), ("rate_lowered", 5)]
 
 
 def stops(settings: EarlyStopSettings, *losses: float, begins: int = 0) -> list[EarlyStopLine]:

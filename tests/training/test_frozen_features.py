@@ -11,10 +11,10 @@ from small_dataset import publish_dataset
 from small_poses import POSE, publish_poses
 from small_poses import RECIPE as POSES
 
+from podline.contract.kind import kind_of
 from podline.data.order import TrainingOrder
 from podline.data.reader import SplitReader
 from podline.input.pipeline import TrainingInput
-from podline.kinds.pose.network import pose_model
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.training import frozen_features
 from podline.training.frozen_features import FrozenFeatures
@@ -74,7 +74,7 @@ def test_features_and_moved_people_of_a_pose_network_are_those_of_the_images(tmp
     images = TrainingInput(reader, manifest, fields, order=order, augmentation=POSE.augmentation.changed(views=2))
     lite = POSE.model.changed(trunk="efficientnet-lite0", width=1.0)
     poses = POSES.changed(task=POSE.changed(model=lite, targets=POSE.targets.changed(stride=8)))
-    network = pose_model(poses, manifest)
+    network = kind_of(poses).model(poses, manifest)
     for layer in network.layers:
         layer.trainable = layer.name.startswith(("neck", "stage"))
     features = FrozenFeatures.of(network, images)

@@ -92,7 +92,7 @@ def test_what_is_published_has_every_value_however_often_it_is_loaded(
         assert same_bits(loaded, model)
         answers, expected = loaded(IMAGES, training=False), model(IMAGES, training=False)
         np.testing.assert_allclose(answers, expected, rtol=0, atol=1e-4)  # other float32 operations in a batch norm
-        assert same_bits(build.untrained(loaded, 0), built(kind)) == (kind != "whitened")
+        assert same_bits(build.trainable_model(loaded, kind, None, 0), built(kind)) == (kind != "whitened")
     # A second export has the same bytes, whatever was named before.
     assert export_model(store, "runs/y", model, IMAGES) == sha256
 
@@ -115,7 +115,7 @@ class Unfinished(keras.layers.Layer):
 @pytest.mark.filterwarnings("ignore:`build")
 def test_a_file_that_keras_cannot_load_is_named_with_the_layer(tmp_path: Path) -> None:
     network = keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten(), Unfinished()])
-    model = build.trainable_model(network, "unfinished", [0.0] * 3, [1.0] * 3, seed=0)
+    model = build.trainable_model(network, "unfinished", ([0.0] * 3, [1.0] * 3), seed=0)
     with pytest.raises(ArtifactError, match=r"Keras cannot load .*model.keras: layer part has no weights in the file"):
         export_model(FolderStore(tmp_path), "runs/x", model, IMAGES)
 

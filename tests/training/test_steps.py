@@ -18,7 +18,6 @@ from small_dataset import publish_dataset, small_recipe
 from tensorflow.python.framework import config as tf_config
 
 from podline.base.errors import ArtifactError, DivergenceError, PreemptedError, SettingsError
-from podline.documents.metrics_log import LogMark
 from podline.kinds.classification.objective import ClassificationObjective
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.models.build import build_model
@@ -34,6 +33,7 @@ from podline.training.plan import Plan, plan_training
 from podline.training.schedules import Schedule, build_schedule
 from podline.training.state import TrainingState
 from podline.training.steps import GradientNorms, TrainingSteps
+from podline.training.workers import Agreement
 
 BATCH, STEPS, CLASSES = 8, 6, 3
 
@@ -264,7 +264,8 @@ def stretch(step: int, *losses: float, last: bool = False) -> Stretch:
 def test_a_line_of_metrics_says_what_the_stretch_was(plan):
     lines = []
     clock = RunClock(TimeSpent(wall=100.0, training=10.0, waiting=1.0), time.monotonic())
-    hook = WriteMetrics(lines.append, plan, every=5, clock=clock, objective=ClassificationObjective())
+    run: Any = SimpleNamespace(plan=plan, objective=ClassificationObjective(), recipe=small_recipe(summary_steps=5))
+    hook = WriteMetrics(run, lines.append, clock, lambda: 1.0)
     for member in (clock, hook):
         member.after(stretch(9, 1.0, 2.0, 6.0))
     [line] = lines
@@ -280,11 +281,16 @@ def test_a_line_of_metrics_says_what_the_stretch_was(plan):
     assert [hook.next_stop(step) for step in (0, 4, 5)] == [5, 5, 10]
 
 
-def saver(saved: list[int], arrays: Callable[[], Arrays] = dict, minutes: float = 1e6) -> SaveCheckpoints:
-    folder = SimpleNamespace(save=lambda step, *_given: saved.append(step))
-    clock = RunClock(TimeSpent(), time.monotonic())
-    mark = LogMark(bytes=0, sha256="")
-    return SaveCheckpoints(folder, arrays, lambda: mark, every_steps=6, every_minutes=minutes, clock=clock)  # type: ignore[arg-type]
+def saver(saved: list[int], arrays: Callable[[], Arrays] = dict, minutes: float = 1e5) -> SaveCheckpoints:
+    run: Any = SimpleNamespace(
+        checkpoints=SimpleNamespace(save=lambda step, *_given: saved.append(step)),
+        state=SimpleNamespace(snapshot=arrays),
+        log=SimpleNamespace(mark=lambda: None),
+        recipe=small_recipe(checkpoint_steps=6, checkpoint_minutes=minutes),
+        agreement=Agreement(),
+        require_data_unchanged=lambda: None,
+    )
+    return SaveCheckpoints(run, RunClock(TimeSpent(), time.monotonic()), lambda: None, lambda _step: False)
 
 
 def test_checkpoints_come_every_so_many_steps_or_minutes_and_when_the_loop_ends(monkeypatch):

@@ -38,7 +38,8 @@ from podline.data.reader import open_split
 from podline.data.records import IMAGE
 from podline.documents.manifest import TRAIN, Manifest, read_manifest
 from podline.ledger.inventory.catalogue import training_of
-from podline.stages.specs import JUDGED, TrainSpec
+from podline.stages.base import JUDGED
+from podline.stages.specs import TrainSpec
 from podline.stages.tools import ExportResult, ExportSpec
 from podline.store.contract import Store, explained
 from podline.store.local_files import appearing

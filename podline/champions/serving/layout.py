@@ -8,8 +8,8 @@ from podline.base.errors import ArtifactError, StoreError
 from podline.documents.champions import Crowned, champion, recipes
 from podline.documents.completion import Artifact, read_artifact, read_completion
 from podline.documents.promotion import SAVED_MODEL, read_promotion
-from podline.ledger.inventory.catalogue import run_of
-from podline.stages.table import PROMOTE, TRAIN
+from podline.ledger.inventory.catalogue import train_result
+from podline.stages.table import PROMOTE
 from podline.store import digests
 from podline.store.contract import Store, explained
 from podline.store.local_files import appearing
@@ -36,16 +36,12 @@ def require_unchanged(store: Store, entry: Crowned) -> None:
     """Refuse a champion if the weights of its run changed since the promotion.
 
     Raises:
-        StoreError: the run is missing.
+        StoreError: the run is missing, or not finished.
         ArtifactError: the weights are not the champion's.
     """
-    trained = run_of(store, entry.run).stages.get(TRAIN.name)
-    found = str(trained.result["weights_sha256"]) if trained else "none"
-    if found != entry.weights_sha256:
-        raise ArtifactError(
-            f"{store.where(f'runs/{entry.run}')} has weights {found[:12]}…, expected {entry.weights_sha256[:12]}… of "
-            f"champion number {entry.number}; `podline models rollback`, or promote a run again"
-        )
+    found = train_result(store, entry.run).weights_sha256
+    if problem := entry.other_weights(store.where(f"runs/{entry.run}"), found):
+        raise ArtifactError(f"{problem}; `podline models rollback`, or promote a run again")
 
 
 def saved_model(store: Store, entry: Crowned) -> dict[str, Artifact]:
@@ -56,15 +52,13 @@ def saved_model(store: Store, entry: Crowned) -> dict[str, Artifact]:
         ArtifactError: the files are not the champion's.
     """
     run = f"runs/{entry.run}"
+    where = store.where(f"{run}/{SAVED_MODEL}")
     remedy = f"`podline models promote {entry.run}` writes it again"
     decided = read_promotion(store, run)
     if decided is None or not any(made.name == f"{run}/{SAVED_MODEL}" and made.same for made in decided.exports):
-        raise StoreError(f"{store.where(f'{run}/{SAVED_MODEL}')} is incomplete: its promotion did not end; {remedy}")
-    if decided.weights_sha256 != entry.weights_sha256:
-        raise ArtifactError(
-            f"{store.where(f'{run}/{SAVED_MODEL}')} has weights {decided.weights_sha256[:12]}…, expected "
-            f"{entry.weights_sha256[:12]}… of champion number {entry.number}; {remedy}"
-        )
+        raise StoreError(f"{where} is incomplete: its promotion did not end; {remedy}")
+    if problem := entry.other_weights(where, decided.weights_sha256):
+        raise ArtifactError(f"{problem}; {remedy}")
     within, found = f"{run}/{SAVED_MODEL}/", read_completion(store, run, PROMOTE.name).artifacts
     return {made.name.removeprefix(within): made for made in found if made.name.startswith(within)}
 

@@ -1,7 +1,7 @@
 """Open raw files with many images of one shape: CIFAR, MNIST, and formats that only a user's code can read.
 
 A child process decodes each raw file once into a cache folder: the pixels by row, and columns with the label and digest
-of each image. A table lists the images of all files; from there on they are treated like all other images.
+of each image. A table lists the images of all files, as for the user's own images.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from podline.data.sources.source import Source, splits_of
 from podline.documents.manifest import TRAIN
 from podline.recipes.kind_table import text_targets
 from podline.store import digests
+from podline.store.folder import FolderStore
 from podline.store.prefetch import in_order
 
-_FORM, _IMAGES = 3, "images.arrow"  # format version of the cached files, and the name of their table
+_FORM = 3  # format version of the cached files
 
 
 class _Found(NamedTuple):
@@ -87,7 +88,7 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Sou
         arrays: the raw files.
         place: name of the source, for errors.
         work: the cache folder.
-        sandbox: child processes that run a given function; see :data:`podline.data.sandbox.pool.CALLER`.
+        sandbox: a sandbox with the maker CALLER, which calls a given function in a child process.
 
     Raises:
         SourceError: a file is damaged, images differ in shape, a split has no image or shares too many images with
@@ -98,9 +99,11 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Sou
     folders = list(in_order(partial(_decoded, arrays, work, sandbox), groups, usable_cores()))
     found = [_found(split, files[0], folder) for (split, files), folder in zip(groups, folders, strict=True)]
     shape = _common_shape(place, found)
-    listed = [[each.split, each.file.name, folder.name] for each, folder in zip(found, folders, strict=True)]
-    [table] = made_once(work, digests.of_json([_FORM, listed]), partial(_write_table, found))
-    images, targets = ImageTable(table.path), text_targets(arrays.kind)
+    firsts = accumulate((each.rows for each in found), initial=0)
+    with FolderStore(work).workspace("table") as folder:
+        table = folder / "images.arrow"
+        write_columns(table, (each.columns(first) for each, first in zip(found, firsts, strict=False)))
+        images, targets = ImageTable(table), text_targets(arrays.kind)
     decided = decide(images, frozenset(arrays.splits), 0.0, targets, published=True)
     refuse_empty(place, images, arrays.splits)
     names = arrays.class_names or targets.class_names(images.labels.of(images.kept(TRAIN)))
@@ -138,12 +141,6 @@ def _common_shape(place: str, found: Sequence[_Found]) -> tuple[int, int, int]:
                 "files with images of one shape"
             )
     return first.shape
-
-
-def _write_table(found: Sequence[_Found], folder: Path) -> list[RawFile]:
-    firsts = accumulate((each.rows for each in found), initial=0)
-    write_columns(folder / _IMAGES, (each.columns(first) for each, first in zip(found, firsts, strict=False)))
-    return [raw_file(_IMAGES, folder / _IMAGES)]
 
 
 def _decoded(arrays: Arrays, work: Path, sandbox: Sandbox, group: tuple[str, tuple[RawFile, ...]]) -> Path:

@@ -19,28 +19,27 @@ TEXT = pa.binary()
 """The Arrow type of a column of texts, each encoded by :func:`encoded`."""
 _BATCH = 1 << 14  # rows
 Types = Mapping[str, pa.DataType]
-"""Column name → Arrow type: ``TEXT``, fixed-size binary for digests (None becomes zeros), or a number type."""
+"""Column name → Arrow type: ``TEXT``, or a type of numbers."""
 
 
-def write_rows(path: Path, types: Types, rows: Iterable[Sequence[Any]], about: Mapping[str, str]) -> None:
+def write_rows(path: Path, types: Types, rows: Iterable[Sequence[Any]]) -> None:
     """Write rows to an Arrow file, in batches, so that memory stays constant.
 
     Args:
         path: path of the file.
         types: types of the columns.
         rows: one value per column.
-        about: metadata to store in the file.
 
     Raises:
         StoreError: the file cannot be written.
     """
     stream = iter(rows)
     parts = iter(lambda: list(islice(stream, _BATCH)), [])
-    write_parts(path, types, (map(_column, types.values(), zip(*some, strict=True)) for some in parts), about)
+    write_parts(path, types, (map(_column, types.values(), zip(*some, strict=True)) for some in parts), {})
 
 
 def write_parts(path: Path, types: Types, parts: Iterable[Iterable[pa.Array]], about: Mapping[str, str]) -> None:
-    """Write consecutive batches, each one array per column, to an Arrow file; see :func:`write_rows`."""
+    """Write consecutive batches, each one array per column, and the metadata ``about``; see :func:`write_rows`."""
     schema = pa.schema(types, metadata=about)
     with explained("write", path), path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
         for columns in parts:
@@ -69,8 +68,6 @@ def _column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
         with contextlib.suppress(UnicodeEncodeError):  # ten times as fast as encoding each text
             return pa.array(values, pa.string()).cast(TEXT)
         values = [None if text is None else encoded(text) for text in values]
-    elif pa.types.is_fixed_size_binary(kind):
-        values = [digest or bytes(kind.byte_width) for digest in values]
     return pa.array(values, kind)
 
 

@@ -15,9 +15,6 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.fitting import shown_size
-from podline.documents.manifest import Fit
-
 Pixels = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -38,11 +35,6 @@ _SMOOTH, _MOST_MOVED = 24, 1.3  # image side in the comparison, and the largest 
 _CHUNK_BYTES = 1_000_000
 
 
-def shown_box(height: int, width: int, shape: tuple[int, ...], fit: Fit) -> tuple[int, int]:
-    """Return height and width of a picture after fitting it into ``shape``; (0, 0) if it has no pixels."""
-    return shown_size(height, width, shape, fit) if height and width else (0, 0)
-
-
 def hashes(read: Read, boxes: Boxes) -> Hashed:
     """Return the hash and the contrast of each image.
 
@@ -54,18 +46,19 @@ def hashes(read: Read, boxes: Boxes) -> Hashed:
     Returns:
         An array (n,) of dtype :data:`HASHED`; zeros if a box is less than 8 pixels high or wide.
     """
-    found, step = np.zeros(len(boxes), HASHED), max(1, _CHUNK_BYTES // (3 * int(boxes.max(initial=1)) ** 2))
-    for first in range(0, len(boxes), step):
-        some = np.arange(first, min(first + step, len(boxes)))
-        found[some] = [hash_of(image, *box) for image, box in zip(read(some), boxes[some].tolist(), strict=True)]
-    return found
+    found = [_hash_of(shown) for shown in _shown(read, boxes, np.arange(len(boxes)))]
+    return np.array(found, HASHED)
 
 
 def hash_of(image: Pixels, height: int, width: int) -> tuple[int, float]:
     """Return the hash and the contrast of one image (height, width, channels); see :func:`hashes`."""
-    if min(height, width) < _LOW:
+    return _hash_of(_middle(image, height, width))
+
+
+def _hash_of(shown: Any) -> tuple[int, float]:
+    if min(shown.shape[:2]) < _LOW:
         return 0, 0.0
-    low, grey = _cosines(_LOW, _SIDE), _grey(_shown(image, height, width)).astype(np.float32)
+    low, grey = _cosines(_LOW, _SIDE), _grey(shown).astype(np.float32)
     waves = (low @ grey @ low.T).reshape(-1)[1:]
     bits = np.packbits(waves > np.partition(waves, BITS // 2)[BITS // 2], bitorder="little")
     return int.from_bytes(bits.tobytes(), "little"), cv2.meanStdDev(grey)[1].item()
@@ -88,8 +81,9 @@ def agreement(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> tuple
     # Only the lowest 16 frequencies count, higher ones less, as after a blur.
     less = np.exp(-0.0042 * np.arange(_LOOKED_AT) ** 2).astype(np.float32)
     smoothing = (_cosines(_LOOKED_AT, _SMOOTH).T * less) @ _cosines(_LOOKED_AT, _SIDE) * np.sqrt(_SMOOTH / _SIDE)
-    parts = [(smoothing @ grey @ smoothing.T, means) for _, grey, means in _greys(read, boxes, rows)]
-    smooth, means = (np.concatenate(part).astype(np.float32) for part in zip(*parts, strict=True))
+    smooth, means = np.empty((len(rows), _SMOOTH, _SMOOTH), np.float32), np.zeros((len(rows), 3), np.float32)
+    for at, shown in enumerate(_shown(read, boxes, rows)):
+        smooth[at], means[at] = smoothing @ _grey(shown) @ smoothing.T, cv2.mean(shown)[:3]
     first, second = np.split(places, 2)
     return _aligned(smooth[first], smooth[second]), np.abs(means[first] - means[second]).max(axis=1, initial=0.0)
 
@@ -116,20 +110,16 @@ def _aligned(first: Floats, second: Floats) -> Floats:
     return np.where(factors[:, 0, 0] > 0, np.sqrt(np.maximum(1 - rest / np.maximum(total, 1e-6), 0)), 0)
 
 
-def _greys(read: Read, boxes: Boxes, rows: Numbers) -> Iterator[tuple[Numbers, Floats, Floats]]:
-    """Yield rows, grey values averaged over areas, (n, 32, 32), and channel means, (n, 3), a megabyte at a time."""
+def _shown(read: Read, boxes: Boxes, rows: Numbers) -> Iterator[Any]:
+    """Yield the picture in each image without its border; read about a megabyte at a time."""
     step = max(1, _CHUNK_BYTES // (3 * int(boxes.max(initial=1)) ** 2))
     for first in range(0, len(rows), step):
         some = rows[first : first + step]
-        grey, means = np.empty((len(some), _SIDE, _SIDE), np.float32), np.zeros((len(some), 3), np.float32)
-        for at, (pixels, (height, width)) in enumerate(zip(read(some), boxes[some].tolist(), strict=True)):
-            shown = _shown(pixels, height, width)
-            means[at], grey[at] = cv2.mean(shown)[:3], _grey(shown)
-        yield some, grey, means
+        for image, (height, width) in zip(read(some), boxes[some].tolist(), strict=True):
+            yield _middle(image, height, width)
 
 
-def _shown(image: Pixels, height: int, width: int) -> Any:
-    """Return the picture in the centre of an image, without its border."""
+def _middle(image: Pixels, height: int, width: int) -> Any:
     top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
     return image[top : top + height, left : left + width]
 

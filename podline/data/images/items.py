@@ -67,7 +67,7 @@ def write_items(path: Path, items: Iterable[Item]) -> None:
     Raises:
         StoreError: the file cannot be written.
     """
-    write_rows(path, _TYPES, map(_row, items), {})
+    write_rows(path, _TYPES, map(_row, items))
 
 
 def listed(path: Path, unread: Sequence[str]) -> Any:

@@ -6,13 +6,13 @@ import functools
 import os
 import re
 import stat
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Self, overload
 
 import numpy as np
 import pyarrow as pa
@@ -97,6 +97,9 @@ class Listing(Sequence[ListedFile]):
     def __init__(self, folder: str, path: Path) -> None:
         self._folder, self._path = folder.rstrip("/"), path
 
+    def __reduce__(self) -> tuple[type[Self], tuple[str, Path]]:
+        return type(self), (self._folder, self._path)
+
     def __iter__(self) -> Iterator[ListedFile]:
         yield from self._files(self._table)
 
@@ -123,16 +126,10 @@ class Listing(Sequence[ListedFile]):
         [found] = self._files(self._table.slice(number, 1))
         return found
 
-    def __getstate__(self) -> tuple[str, Path]:
-        return self._folder, self._path
-
     def relative(self, path: str) -> str:
         """Return an absolute path in the listed folder as a relative path; return other paths unchanged."""
-        top = f"{os.path.abspath(self._folder)}/"  # noqa: PTH100 (links stay as they are)
-        return path.removeprefix(top)
-
-    def __setstate__(self, state: tuple[str, Path]) -> None:
-        self._folder, self._path = state
+        top = os.path.abspath(self._folder)  # noqa: PTH100 (links stay as they are)
+        return path.removeprefix(f"{self._folder}/").removeprefix(f"{top}/")
 
     def _files(self, table: Any) -> Iterator[ListedFile]:
         top = f"{self._folder}/"
@@ -161,14 +158,11 @@ class Names:
         self._order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[self._order].data
 
-    def find(self, name: str) -> list[tuple[int, ListedFile]]:
-        """Return the index and the file for each file with this key."""
-        wanted = hash(name)
-        first = at = bisect_left(self._hashes, wanted)
-        while at < len(self._hashes) and self._hashes[at] == wanted:
-            at += 1
-        found = ((number, self._files[number]) for number in self._order[first:at].tolist())
-        return [(number, file) for number, file in found if self._name(file) == name]
+    def find(self, name: str) -> list[ListedFile]:
+        """Return the files with this key."""
+        first, end = (bisect(self._hashes, hash(name)) for bisect in (bisect_left, bisect_right))
+        files = (self._files[number] for number in self._order[first:end].tolist())
+        return [file for file in files if self._name(file) == name]
 
 
 @dataclass(frozen=True)
@@ -239,7 +233,7 @@ def write_listing(folder: Path, files: Iterable[ListedFile], path: Path) -> List
     Raises:
         StoreError: the file cannot be written.
     """
-    write_rows(path, _TYPES, ((file.name, file.bytes, file.changed) for file in files), {})
+    write_rows(path, _TYPES, ((file.name, file.bytes, file.changed) for file in files))
     return Listing(str(folder), path)
 
 

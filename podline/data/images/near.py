@@ -10,7 +10,6 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple, Self, TypeVar
 
@@ -20,7 +19,8 @@ import numpy.typing as npt
 from podline.base.cores import usable_cores
 from podline.base.errors import SourceError
 from podline.base.progress import counted
-from podline.data.images.hashing import BITS, HASHED, Boxes, Hashed, Numbers, Read, agreement, shown_box
+from podline.data.fitting import shown_size
+from podline.data.images.hashing import BITS, HASHED, Boxes, Hashed, Numbers, Read, agreement
 from podline.data.images.image_table import ImageTable, SourceImage
 from podline.data.images.settings import PictureSettings
 from podline.data.shown import printable
@@ -28,7 +28,6 @@ from podline.documents.manifest import APART, NEARLY_REPEAT, split_in_words
 from podline.store.prefetch import in_order
 
 T = TypeVar("T")
-Rows = npt.NDArray[np.integer]
 Hashes = npt.NDArray[np.uint64]
 _NONE = np.zeros(0, np.int64)
 
@@ -68,8 +67,8 @@ class Near(NamedTuple):
     """Pairs of near-duplicates, as int64 arrays (n,).
 
     Attributes:
-        test: numbers or rows of test images, ascending.
-        train: numbers or rows of the similar training images.
+        test: numbers or indices of test images, ascending.
+        train: numbers or indices of the similar training images.
         distance: number of bits in which the hashes differ.
     """
 
@@ -85,68 +84,68 @@ class Near(NamedTuple):
 _NOTHING = Near(_NONE, _NONE, _NONE)
 
 
-def boxes_of(images: ImageTable, settings: PictureSettings, count: int) -> Boxes:
-    """Return height and width of the picture in each of ``count`` rows, int16 (count, 2); see :func:`shown_box`."""
-    boxes, rows = np.zeros((count, 2), np.int16), images.column("row")
-    sizes = np.stack([images.column("height"), images.column("width")], axis=1)[rows >= 0]
-    different, which = np.unique(sizes, axis=0, return_inverse=True)
-    shown = [shown_box(height, width, settings.shape, settings.fitting) for height, width in different.tolist()]
-    boxes[rows[rows >= 0]] = np.array(shown, np.int16).reshape(-1, 2)[which]
-    return boxes
-
-
-def near_pairs(images: ImageTable, read: Read, settings: PictureSettings, count: int) -> tuple[NearPair, ...]:
+def near_pairs(images: ImageTable, read: Read, settings: PictureSettings) -> tuple[NearPair, ...]:
     """Return each held-out image that has a near-duplicate in another split, with the nearest one; by distance.
 
     Args:
         images: all images.
         read: returns the pixels of some rows.
         settings: the conversion settings.
-        count: number of rows.
     """
-    boxes, hashed, pairs = boxes_of(images, settings, count), np.zeros(count, HASHED), list[tuple[int, int, int]]()
-    rows, labels = images.column("row"), images.labels
+    boxes, hashed, found = _boxes_of(images, settings), np.empty(len(images), HASHED), list[NearPair]()
+    rows, pixels = images.column("row"), images.column("pixels")
     for name in HASHED.names or ():
-        hashed[name][rows[rows >= 0]] = images.column(name)[rows >= 0]
-    for splits in (splits for splits in APART if all(images.kept(split).any() for split in splits)):
-        train, test = (np.flatnonzero(images.kept(split)) for split in splits)
-        found = nearest(read, boxes, hashed, rows[test], rows[train])
-        of_row, firsts = np.unique(rows[train], return_index=True)
-        at = np.minimum(np.searchsorted(found.test, rows[test]), max(0, len(found.test) - 1))
-        mine = np.flatnonzero(found.test[at] == rows[test]) if len(found.test) else _NONE
-        others = train[firsts[np.searchsorted(of_row, found.train[at[mine]])]]
-        pairs += zip(test[mine].tolist(), others.tolist(), found.distance[at[mine]].tolist(), strict=True)
+        hashed[name] = images.column(name)
 
     def image(number: int) -> SourceImage:
         [key] = images.keys([number])
-        return SourceImage(key, labels.at(number), images.split_of(number), int(rows[number]))
+        return SourceImage(key, images.labels.at(number), images.split_of(number), int(rows[number]))
 
-    return tuple(sorted((NearPair(image(one), image(other), far) for one, other, far in pairs), key=_distance))
+    for splits in (splits for splits in APART if all(images.kept(split).any() for split in splits)):
+        train, test = (np.flatnonzero(images.kept(split)) for split in splits)
+        train = np.sort(train[np.unique(pixels[train], return_index=True)[1]])  # one of several equal images
+        pairs = nearest(lambda numbers: read(rows[numbers]), boxes, hashed, test, train)
+        for one, other, distance in zip(*(column.tolist() for column in pairs), strict=True):
+            found.append(NearPair(image(one), image(other), distance))
+    return tuple(sorted(found, key=_distance))
 
 
-def nearest(read: Read, boxes: Boxes, hashed: Hashed, test: Rows, train: Rows) -> Near:
+def _boxes_of(images: ImageTable, settings: PictureSettings) -> Boxes:
+    """Return height and width of the picture in each record, int16 (n, 2); zeros for an image without pixels."""
+    sizes = np.stack([images.column("height"), images.column("width")], axis=1)
+    different, which = np.unique(sizes, axis=0, return_inverse=True)
+    shown = [
+        shown_size(height, width, settings.shape, settings.fitting) if height and width else (0, 0)
+        for height, width in different.tolist()
+    ]
+    return np.array(shown, np.int16).reshape(-1, 2)[which]
+
+
+def nearest(read: Read, boxes: Boxes, hashed: Hashed, test: Numbers, train: Numbers) -> Near:
     """Return, for each test image with a near-duplicate among the training images, the pair with the nearest one.
 
     Args:
         read: see :func:`podline.data.images.hashing.hashes`.
         boxes: see :func:`podline.data.images.hashing.hashes`.
-        hashed: the hash of each row; see :func:`podline.data.images.hashing.hashes`.
-        test: rows of test images, (m,).
-        train: rows of training images, (n,).
+        hashed: the hash of each image; see :func:`podline.data.images.hashing.hashes`.
+        test: int64 (m,): numbers of test images, ascending.
+        train: int64 (n,): numbers of training images, ascending.
     """
-    test, train = (np.unique(rows[hashed["contrast"][rows] >= CONTRAST]).astype(np.int64) for rows in (test, train))
+    test, train = (numbers[hashed["contrast"][numbers] >= CONTRAST] for numbers in (test, train))
     found = close(hashed["hash"][test], hashed["hash"][train])
     pairs = Near(test[found.test], train[found.train], found.distance)
-    edges = [*range(0, len(pairs.test), _PAIRS_AT_ONCE), len(pairs.test)]
-    parts = (_agree(read, boxes, pairs.test[at:end], pairs.train[at:end]) for at, end in pairwise(edges))
-    agreeing = np.flatnonzero(np.concatenate([np.zeros(0, np.bool_), *parts]))
-    _, firsts = np.unique(pairs.test[agreeing], return_index=True)  # sorted by distance
-    return pairs.at(agreeing[firsts])
+    pairs = pairs.at(np.flatnonzero(agree(read, boxes, pairs.test, pairs.train)))
+    return pairs.at(np.unique(pairs.test, return_index=True)[1])  # the pairs of a test image are sorted by distance
 
 
-def _agree(read: Read, boxes: Boxes, ones: Rows, others: Rows) -> npt.NDArray[np.bool_]:
-    correlation, colour = agreement(read, boxes, ones.astype(np.int64), others.astype(np.int64))
-    return (correlation >= CORRELATION) & (colour <= COLOUR)
+def agree(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> npt.NDArray[np.bool_]:
+    """Return a mask (n,) of the pairs whose pixels agree; see :func:`podline.data.images.hashing.agreement`."""
+    agreeing = np.zeros(len(ones), np.bool_)
+    for first in range(0, len(ones), _PAIRS_AT_ONCE):
+        some = slice(first, first + _PAIRS_AT_ONCE)
+        correlation, colour = agreement(read, boxes, ones[some], others[some])
+        agreeing[some] = (correlation >= CORRELATION) & (colour <= COLOUR)
+    return agreeing
 
 
 def close(test: Hashes, train: Hashes, distance: int = DISTANCE) -> Near:

@@ -10,7 +10,8 @@ import contextlib
 import hashlib
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 
@@ -62,7 +63,7 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
 
     Raises:
         SourceError: the source has no known layout, or exceeds the limits.
-        SettingsError: see :func:`found_layout`.
+        SettingsError: the named layout does not exist, or an installed layout cannot be imported.
         StoreError: the folder cannot be written.
     """
     given = (source, files, settings, str(folder))
@@ -84,7 +85,7 @@ def _opens_files(files: Files, settings: PictureSettings) -> bool:
 def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], Parsed]:
     """Import the layouts in a sandbox process; return a function that calls :func:`parse`."""
     for name in names:
-        with contextlib.suppress(SettingsError):  # found_layout will raise the error
+        with contextlib.suppress(SettingsError):  # _found_layout will raise the error
             _load(name)
     start_threads()
     return lambda given: parse(*given)
@@ -93,10 +94,10 @@ def lister(names: Sequence[str]) -> Callable[[Sequence[Any]], Parsed]:
 def parse(source: str, files: Files, settings: PictureSettings, folder: str) -> Parsed:
     """Detect the layout of a source, and write its items into a folder; in a sandbox if any file is opened."""
     begin_source(source, len(files.around))
-    name, layout = found_layout(source, files, settings)
+    name, layout = _found_layout(source, files, settings)
     begin_source(source, len(files.around))
     with explained("write", folder), Path(folder, _IMAGES).open("wb") as stream:
-        write_items(Path(folder, LISTED), map(_Images(stream).placed, _items(source, name, layout, files)))
+        write_items(Path(folder, LISTED), _placed(_items(source, name, layout, files), stream))
     with reading(source, name):
         unlabelled = layout.unlabelled if settings.targets else frozenset[str]()
         splits = layout.splits - unlabelled
@@ -110,29 +111,25 @@ def _items(source: str, name: str, layout: Layout, files: Files) -> Iterator[Ite
             if not item.reason or (item.data and not item.stray):
                 layout.labels[item.split].add(item.label or "")
             yield item
-        yield from (outside(file, layout.unread) for file in others(layout, files))
+        yield from (outside(file, layout.unread) for file in _others(layout, files))
 
 
-class _Images:
-    """Writes images embedded in other files to one file; an image equal to a recent one is not written again."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._starts: dict[bytes, int] = {}
-
-    def placed(self, item: Item) -> Item:
-        """Return the item with its content replaced by the location of the written image."""
+def _placed(items: Iterable[Item], stream: IO[bytes]) -> Iterator[Item]:
+    """Write embedded images into one file, unless a recent image is equal; replace their content by its location."""
+    starts = dict[bytes, int]()
+    for item in items:
         data = item.data
         if isinstance(data, Place) or not data:
-            return item
+            yield item
+            continue
         digest = hashlib.sha256(data).digest()
-        start = self._starts.pop(digest, self._stream.tell())
-        if start == self._stream.tell():
-            self._stream.write(data)
-        self._starts[digest] = start
-        if len(self._starts) > _REMEMBERED:
-            del self._starts[next(iter(self._starts))]
-        return item._replace(data=Place(self._stream.name, start, len(data)))
+        start = starts.pop(digest, stream.tell())
+        if start == stream.tell():
+            stream.write(data)
+        starts[digest] = start
+        if len(starts) > _REMEMBERED:
+            del starts[next(iter(starts))]
+        yield item._replace(data=Place(stream.name, start, len(data)))
 
 
 def _load(name: str) -> type[Layout]:
@@ -140,13 +137,8 @@ def _load(name: str) -> type[Layout]:
     return entry_points.load(name) if ":" in name else LAYOUTS.load(name)
 
 
-def found_layout(source: str, files: Files, settings: PictureSettings) -> tuple[str, Layout]:
-    """Detect the layout of a source, and return it with its name.
-
-    Args:
-        source: name of the source, for errors.
-        files: files of the source.
-        settings: settings that may name the layout.
+def _found_layout(source: str, files: Files, settings: PictureSettings) -> tuple[str, Layout]:
+    """Return the name of the layout that matches the files, and the layout.
 
     Raises:
         SourceError: the source is empty, or matches no layout or several.
@@ -178,13 +170,12 @@ def found_layout(source: str, files: Files, settings: PictureSettings) -> tuple[
     return next(iter(fitting.items()))
 
 
-def others(layout: Layout, files: Files) -> Iterator[ListedFile]:
+def _others(layout: Layout, files: Files) -> Iterator[ListedFile]:
     """Yield the files that a layout does not read, in the source and in the image folders that a table uses."""
-    if layout.read is not files.asked:
-        yield from (file for file in files.asked if not layout.reads(file))
     folders = {posixpath.dirname(file.path) for file in files.beside if layout.reads(file)}
     beside = (file for file in files.beside if posixpath.dirname(file.path) in folders)
-    yield from (file for file in beside if not layout.reads(file))
+    asked = () if layout.read is files.asked else files.asked
+    yield from (file for file in chain(asked, beside) if not layout.reads(file))
 
 
 def _remedy(files: Files, *, nearly: bool) -> str:

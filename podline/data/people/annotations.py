@@ -48,7 +48,7 @@ class _Checked(BaseModel):
     model_config = ConfigDict(allow_inf_nan=False)
 
 
-class ListedImage(_Checked):
+class _ListedImage(_Checked):
     """An entry of ``images``; if width and height are missing, they are read from the image file."""
 
     file_name: str = Field(min_length=1)
@@ -62,9 +62,7 @@ class ListedImage(_Checked):
         return self
 
 
-class RunLengths(_Checked):
-    """A mask as COCO's run lengths (RLE); see :mod:`podline.data.people.masks`."""
-
+class _RunLengths(_Checked):  # a mask; see podline.data.people.masks
     size: list[int]
     counts: str | Annotated[list[Length], Field(fail_fast=True)]
 
@@ -75,7 +73,7 @@ Polygons = Annotated[
 
 
 def _kind_of_outline(outline: object) -> str:
-    return "run lengths" if isinstance(outline, dict | RunLengths) else "polygons"
+    return "run lengths" if isinstance(outline, dict | _RunLengths) else "polygons"
 
 
 def flat(keypoints: Any) -> Any:
@@ -101,7 +99,7 @@ class Annotation(_Checked):
     area: Size | None = None
     segmentation: (
         Annotated[
-            Annotated[RunLengths, Tag("run lengths")] | Annotated[Polygons, Tag("polygons")],
+            Annotated[_RunLengths, Tag("run lengths")] | Annotated[Polygons, Tag("polygons")],
             Discriminator(_kind_of_outline),
         ]
         | None
@@ -128,7 +126,7 @@ class Annotation(_Checked):
         return self
 
     def _box(self) -> tuple[float, float, float, float]:
-        """Return a box (left, top, width, height) around the labelled joints, else the polygons; zeros without both."""
+        """Return a box (left, top, width, height) around the labelled joints, or else the polygons, or else zeros."""
         joints = list(zip(*(self.keypoints[part::3] for part in range(3)), strict=True))
         places, border = [joint[:2] for joint in joints if joint[2]], 1
         if not places and isinstance(self.segmentation, list):
@@ -140,7 +138,7 @@ class Annotation(_Checked):
         return left, top, right - left + border, bottom - top + border
 
 
-def has_joints(annotation: Mapping[str, Any]) -> bool:
+def _has_joints(annotation: Mapping[str, Any]) -> bool:
     """Return whether an unchecked annotation is of a single instance and has a non-zero keypoint value."""
     keypoints = flat(annotation.get("keypoints"))
     return isinstance(keypoints, list) and any(keypoints) and not annotation.get("iscrowd")
@@ -251,20 +249,16 @@ def entries_of(document: Mapping[str, Any], ids: Collection[int | str], joints: 
         joints: number of joints per annotation.
     """
     entries = [_image_entry(f"images[{place}]", image) for place, image in enumerate(document["images"])]
-    names = [_id_of(image) for image in document["images"]]
-    refuse_twice(
-        [entry for entry in entries if entry.name],
-        "id",
-        [name for name, entry in zip(names, entries, strict=True) if entry.name],
-    )
-    by_id = {name: entry for name, entry in zip(names, entries, strict=True) if entry.name}
+    named = [(name, entry) for name, entry in zip(map(_id_of, document["images"]), entries, strict=True) if entry.name]
+    refuse_twice([entry for _, entry in named], "id", [name for name, _ in named])
+    by_id = dict(named)
     usable = [(name, entry) for name, entry in by_id.items() if not entry.problem]
     for (_, entry), number in zip(usable, numbered([name for name, _ in usable]), strict=True):
         entry.id = number
     mine, others, strays = list[tuple[ImageEntry, Mapping[str, Any]]](), 0, 0
     for place, found in enumerate(document["annotations"]):
         annotation = found if isinstance(found, dict) else {"image_id": found}
-        image, people = annotation.get("image_id"), has_joints(annotation)
+        image, people = annotation.get("image_id"), _has_joints(annotation)
         entry = by_id.get(identifier(image))
         if entry is None:
             problem = f"there is no image {shortened(image)}"
@@ -305,7 +299,7 @@ def numbered(ids: Sequence[int | str | None]) -> Sequence[int]:
 
 def _image_entry(record: str, image: object) -> ImageEntry:
     try:
-        found = ListedImage.model_validate(_given(image))
+        found = _ListedImage.model_validate(_given(image))
     except ValidationError as error:
         return ImageEntry(record, problem=_problem(error))
     if (name := _id_of(image)) is None:
@@ -325,7 +319,6 @@ def refuse_twice(entries: Sequence[ImageEntry], what: str, values: Sequence[Any]
 
 
 def _add(entry: ImageEntry, found: Mapping[str, Any], number: int, joints: int) -> None:
-    """Add an annotation to its image, or record its problem."""
     own = {"id": number, "image_id": entry.id, "category_id": PERSON}
     try:
         annotation = Annotation.model_validate({**_given(found), **own}, context=joints)
@@ -341,7 +334,6 @@ def _given(found: Any) -> Any:
 
 
 def _problem(error: ValidationError) -> str:
-    """Return the first validation problem as one line."""
     first = error.errors(include_url=False)[0]
     if not first["loc"]:
         return first["msg"].removeprefix("Value error, ")

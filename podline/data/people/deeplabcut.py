@@ -11,7 +11,7 @@ import csv
 import itertools
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,22 +27,6 @@ _LABELS = "labeled-data"
 _HEADER = ("scorer", "individuals", "bodyparts", "coords")
 _HEADERS = 4  # largest number of header rows; they have all columns
 _SINGLE = "single"  # the individual to which DeepLabCut assigns unique body parts
-
-
-class LabelTable(NamedTuple):
-    """A parsed table of labels.
-
-    Attributes:
-        individuals: individual → its columns in ``poses``; without individuals, the only key is empty.
-        parts: the body part of each column.
-        names: file name of each frame's image.
-        poses: float64 (frames, columns, 3): x, y, visibility; zeros for an unlabelled joint.
-    """
-
-    individuals: dict[str, list[int]]
-    parts: list[str]
-    names: list[str]
-    poses: npt.NDArray[np.float64]
 
 
 def tables_of(place: Path) -> list[tuple[str, Path]]:
@@ -84,17 +68,16 @@ def as_coco(place: Path) -> bytes:
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for prefix, path in [("", place)] if place.is_file() else tables_of(place):
-        table = _read(path)
-        for individual, columns in table.individuals.items():
-            parts = tuple(table.parts[column] for column in columns)
+        names, individuals = _read(path)
+        for individual, (parts, _poses) in individuals.items():
             other = categories.setdefault(_category(individual), parts)
             if other != parts:
                 raise SourceError(
                     f"{path} has the body parts {', '.join(parts)} vs {', '.join(other)} in other tables; "
                     "give tables with the same body parts"
                 )
-        for name, pose in zip(table.names, table.poses, strict=True):
-            labelled = {each: pose[columns] for each, columns in table.individuals.items() if pose[columns, 2].any()}
+        for frame, name in enumerate(names):
+            labelled = {each: poses[frame] for each, (_, poses) in individuals.items() if poses[frame, :, 2].any()}
             images += [{"id": len(images) + 1, "file_name": f"{prefix}{name}"}] if labelled else []
             for individual, keypoints in labelled.items():
                 category = list(categories).index(_category(individual)) + 1
@@ -112,7 +95,13 @@ def _category(individual: str) -> str:
     return individual if individual in ("", _SINGLE) else "individual"
 
 
-def _read(path: Path) -> LabelTable:
+def _read(path: Path) -> tuple[list[str], dict[str, tuple[tuple[str, ...], npt.NDArray[np.float64]]]]:
+    """Read a table of labels.
+
+    Returns:
+        The file name of each frame's image; individual → its body parts, and its poses, float64 (frames, parts, 3): x,
+        y, visibility; zeros for an unlabelled joint. Without individuals, the only key is empty.
+    """
     refuse_lfs_pointer(path, str(path))
     with reading(path, "a table of DeepLabCut", "restore it"), path.open(encoding="utf-8-sig", newline="") as stream:
         lines = stream.readlines()
@@ -153,11 +142,11 @@ def _read(path: Path) -> LabelTable:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise SourceError(f"{path}: {printable(twice)} occurs in two rows; remove one of them")
-    individuals: dict[str, list[int]] = {}
-    for column, (individual, _part) in enumerate(joints):
-        individuals.setdefault(individual, []).append(column)
-    poses = np.concatenate([np.where(unlabelled, 0, places), 2.0 * ~unlabelled[..., :1]], axis=-1)
-    return LabelTable(individuals, [part for _individual, part in joints], names, poses)
+    poses, individuals = np.concatenate([np.where(unlabelled, 0, places), 2.0 * ~unlabelled[..., :1]], axis=-1), {}
+    for individual in dict.fromkeys(owner for owner, _part in joints):
+        parts = tuple(part for owner, part in joints if owner == individual)
+        individuals[individual] = parts, poses[:, [owner == individual for owner, _part in joints]]
+    return names, individuals
 
 
 def _skeleton(place: Path) -> list[Any]:

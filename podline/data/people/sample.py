@@ -96,7 +96,6 @@ class _Split:
             yield f"{damaged:012}.jpg", data[: len(data) // 2]
 
     def document(self) -> bytes:
-        """Return the content of the annotation file."""
         category = {"supercategory": "person", "id": PERSON, "name": "person", "keypoints": list(COCO.annotated)}
         document = {"images": self.images, "annotations": self.annotations, "categories": [category]}
         return json.dumps({"info": {"description": "stick people, drawn by Podline"}} | document).encode()

@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,7 +61,7 @@ class PeopleSource(Source):
         def tables() -> Iterator[Path]:
             for plan in plans:
                 path, mine = folder / filler.table(plan), numbers[plan.split][plan.first : plan.first + plan.records]
-                write_rows(path, TABLE, _rows(self.images, mine), {})
+                write_rows(path, TABLE, _rows(self.images, mine))
                 yield path
 
         return filler, tables()
@@ -83,7 +83,7 @@ def _rows(images: ImageTable, numbers: Numbers) -> Iterator[tuple[int, int, int,
     return zip(*columns, (images.text("target", number) for number in numbers.tolist()), strict=True)
 
 
-class Inspected(NamedTuple):
+class _Inspected(NamedTuple):
     """Findings about the annotations of all images.
 
     Attributes:
@@ -101,7 +101,7 @@ class Inspected(NamedTuple):
     doubts: list[str]
 
 
-def _rules(images: ImageTable, inspected: Inspected, about: JsonObject) -> dict[str, int]:
+def _rules(images: ImageTable, inspected: _Inspected, about: JsonObject) -> dict[str, int]:
     """Return how often each rule applied to the converted images and to all annotations."""
     kept, found = images.kept(), Counter[str]()
     for number, rules in inspected.rules.items():
@@ -113,7 +113,7 @@ def _rules(images: ImageTable, inspected: Inspected, about: JsonObject) -> dict[
     return dict(+found)
 
 
-def _left_out(images: ImageTable, inspected: Inspected, strays: Mapping[str, int]) -> Iterator[LeftOut]:
+def _left_out(images: ImageTable, inspected: _Inspected, strays: Mapping[str, int]) -> Iterator[LeftOut]:
     """Yield the number of instances in each annotation file, and how many are left out, by reason."""
     files, (instances, unseen, annotations) = images.texts("split"), inspected[1:4]
     for split in files.values:
@@ -142,7 +142,7 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
         SourceError: the source has no annotations, or a split has no image that can be converted.
         StoreError: the cache folder cannot be written.
     """
-    found, wanted = list[Inspected](), _needed(of_coco=settings.official)
+    found, wanted = list[_Inspected](), _needed(of_coco=settings.official)
     opened = open_images(
         dataset, source, settings, work, wanted, lambda images: found.append(_inspected(images, settings))
     )
@@ -150,22 +150,19 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
     about = json.loads(images.about["facts"])
     text = json.dumps(about[SKELETON], sort_keys=True).encode()
     skeleton = Skeleton.model_validate(about[SKELETON])
-    whole = replace(
-        opened,
-        files=(*opened.files, SourceFile(name="skeleton", bytes=len(text), sha256=hashlib.sha256(text).hexdigest())),
-        targets=features_of(settings, skeleton),
-        facts={SKELETON: skeleton.model_dump(mode="json"), **_subjects(inspected.annotations[images.kept()])},
-        rules=_rules(images, inspected, about),
-        parts=tuple(_left_out(images, inspected, about[STRAYS])),
-        warnings=(*opened.warnings, *inspected.doubts),
-    )
-    common: dict[str, Any] = {each.name: getattr(whole, each.name) for each in fields(whole)}
-    return PeopleSource(**common | {"settings": settings, "skeleton": skeleton})
-
-
-def _subjects(annotations: Numbers) -> JsonObject:
-    """Return the fact whether all images have one instance, or some have several."""
-    return {SUBJECTS: ONE if annotations.max(initial=0) == 1 else SEVERAL}
+    subjects = ONE if inspected.annotations[images.kept()].max(initial=0) == 1 else SEVERAL
+    common: dict[str, Any] = {each.name: getattr(opened, each.name) for each in fields(opened)}
+    people: dict[str, Any] = {
+        "files": (*opened.files, SourceFile(name="skeleton", bytes=len(text), sha256=hashlib.sha256(text).hexdigest())),
+        "targets": features_of(settings, skeleton),
+        "facts": {SKELETON: skeleton.model_dump(mode="json"), SUBJECTS: subjects},
+        "rules": _rules(images, inspected, about),
+        "parts": tuple(_left_out(images, inspected, about[STRAYS])),
+        "warnings": (*opened.warnings, *inspected.doubts),
+        "settings": settings,
+        "skeleton": skeleton,
+    }
+    return PeopleSource(**common | people)
 
 
 def _needed(*, of_coco: bool) -> Callable[[str], bool]:
@@ -181,7 +178,7 @@ def _needed(*, of_coco: bool) -> Callable[[str], bool]:
     return is_needed
 
 
-def _inspected(images: ImageTable, settings: PeopleSettings) -> Inspected:
+def _inspected(images: ImageTable, settings: PeopleSettings) -> _Inspected:
     """Collect findings about all annotations; leave out images with outlines that cannot be drawn."""
     whole = images.is_whole() & (images.column("row") >= 0)
     sizes = zip(images.column("width").tolist(), images.column("height").tolist(), strict=True)
@@ -200,11 +197,7 @@ def _inspected(images: ImageTable, settings: PeopleSettings) -> Inspected:
                 images.leave_out(number, Reason.of(str(error)))
         counts[:, number] = instances, unseen, len(image.annotations)
     instances, unseen, annotations = counts
-    found = [] if settings.official else _doubts(images, np.flatnonzero(whole & (instances > 0)))
-    return Inspected(rules, instances, unseen, annotations, found)
-
-
-def _doubts(images: ImageTable, numbers: Numbers) -> list[str]:
-    """Return warnings about the annotations, judged by a sample of the images."""
-    some = numbers[:: max(1, len(numbers) // _DOUBTED)]
-    return doubts(zip(people_of(images, some), images.column("unturned")[some].tolist(), strict=True))
+    sample = np.flatnonzero(whole & (instances > 0) & (not settings.official))  # COCO's own annotations are right
+    sample = sample[:: max(1, len(sample) // _DOUBTED)]
+    found = doubts(zip(people_of(images, sample), images.column("unturned")[sample].tolist(), strict=True))
+    return _Inspected(rules, instances, unseen, annotations, found)

@@ -15,6 +15,7 @@ from typing import Any
 
 from podline.base.errors import ArtifactError
 from podline.data.people.image import PERSON, People
+from podline.data.reader import require_content
 from podline.documents.manifest import FileInfo, Manifest
 from podline.documents.skeleton import Skeleton
 from podline.store.contract import Store
@@ -55,13 +56,8 @@ def read_truth(store: Store, folder: str, manifest: Manifest, split: str) -> dic
         where = store.where(folder)
         raise ArtifactError(f"{where}: the split {split!r} has no file of true poses; convert the data again")
     name = f"{folder}/{info.file}"
-    data = store.read_bytes(name)
-    found = hashlib.sha256(data).hexdigest()
-    if found != info.sha256:
-        raise ArtifactError(
-            f"{store.where(name)} has sha256 {found} vs {info.sha256} in the manifest; convert the data again"
-        )
-    return json.loads(data)
+    require_content(store, name, store.find(name), info)
+    return json.loads(store.read_bytes(name))
 
 
 def truth_of(images: Iterable[People], skeleton: Skeleton, description: str) -> str:
@@ -69,10 +65,8 @@ def truth_of(images: Iterable[People], skeleton: Skeleton, description: str) -> 
 
     The category also has the OKS constants as ``sigmas``, an addition to COCO's format.
     """
-    images, place = (
-        sorted(images, key=lambda image: image.id),
-        {joint: number for number, joint in enumerate(skeleton.annotated, start=1)},
-    )
+    place = {joint: number for number, joint in enumerate(skeleton.annotated, start=1)}
+    images = sorted(images, key=lambda image: image.id)
     category = {
         "supercategory": "",
         "id": PERSON,

@@ -29,7 +29,8 @@ from podline.base.errors import ChildKilledError, OutOfMemoryError, SourceError,
 from podline.base.progress import alive
 from podline.data.sandbox import child
 from podline.data.sandbox.limits import Breach, ParseLimits, too_much_memory
-from podline.settings.machine import load, parser_environment
+from podline.settings.environment import parser_environment
+from podline.settings.machine import load
 from podline.store.prefetch import in_order
 
 CALLER = f"{__name__}:caller"

@@ -9,7 +9,7 @@ A child process reads each batch once; :mod:`podline.data.sources.pickles` parse
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +29,6 @@ from podline.data.sources import class_names
 from podline.data.sources.pickles import REMEDY, ROW, Label, checked_labels, read_batch, read_names
 
 _CHANNELS, _SIDES = 3, (32, 32)
-_ROWS = 1_000  # rows that are decoded at a time
 _OFFICIAL_ROWS = 10_000  # rows of each official file of CIFAR-10
 _FORM = 1  # version of this module's arrays
 
@@ -80,7 +79,7 @@ def of_pickles(dataset: str, files: Mapping[str, RawFile], sandbox: Sandbox) -> 
     family = _FAMILIES[dataset]
     meta = _meta(family, files[family.meta], sandbox) if family.meta in files else {}
     labels = [_named(label, meta.get(label.names_key), files.get(family.meta)) for label in family.labels]
-    return _arrays(dataset, files, labels, "", read_pickled)
+    return _arrays(dataset, files, labels, "", _read_pickled)
 
 
 def of_binaries(dataset: str, files: Mapping[str, RawFile], _sandbox: Sandbox) -> Arrays:
@@ -90,7 +89,7 @@ def of_binaries(dataset: str, files: Mapping[str, RawFile], _sandbox: Sandbox) -
         file = files.get(label.names_file)
         labels.append(_named(label, _lines(file) if file else None, file))
     _refuse_truncated(family, files)
-    return _arrays(dataset, files, labels, ".bin", read_binary)
+    return _arrays(dataset, files, labels, ".bin", _read_binary)
 
 
 def _refuse_truncated(family: Family, files: Mapping[str, RawFile]) -> None:
@@ -115,7 +114,7 @@ def _arrays(
     files: Mapping[str, RawFile],
     labels: Sequence[Label],
     ending: str,
-    read: Callable[[str, Sequence[Label], Path], Iterator[FilePart]],
+    read: Callable[[str, Sequence[Label], Path], list[FilePart]],
 ) -> Arrays:
     family, (main, *others) = _FAMILIES[dataset], labels
     return Arrays(
@@ -129,16 +128,12 @@ def _arrays(
     )
 
 
-def read_pickled(title: str, labels: Sequence[Label], path: Path) -> Iterator[FilePart]:
-    """Yield the images of a pickled batch; runs in a sandbox."""
-    data, columns = read_batch(path, title, labels)
-    for first in range(0, len(data), _ROWS):
-        some = slice(first, first + _ROWS)
-        yield _part(data[some], labels, columns[some])
+def _read_pickled(title: str, labels: Sequence[Label], path: Path) -> list[FilePart]:
+    return [_part(*read_batch(path, title, labels), labels)]
 
 
-def read_binary(title: str, labels: Sequence[Label], path: Path) -> Iterator[FilePart]:
-    """Yield the images of a ``.bin`` file, whose rows are the label bytes and the image; runs in a sandbox."""
+def _read_binary(title: str, labels: Sequence[Label], path: Path) -> list[FilePart]:
+    """Return the images of a ``.bin`` file, whose rows are the label bytes and the image."""
     kinds, size = len(labels), path.stat().st_size
     stride = kinds + ROW
     if not size:
@@ -151,13 +146,10 @@ def read_binary(title: str, labels: Sequence[Label], path: Path) -> Iterator[Fil
         )
     table = np.memmap(path, np.uint8, "r").reshape(rows, stride)
     checked = [checked_labels(table[:, kinds - 1 - at], rows, label, path) for at, label in enumerate(labels)]
-    columns = np.stack(checked, axis=1)
-    for first in range(0, rows, _ROWS):
-        some = slice(first, first + _ROWS)
-        yield _part(table[some, kinds:], labels, columns[some])
+    return [_part(table[:, kinds:], np.stack(checked, axis=1), labels)]
 
 
-def _part(planes: npt.NDArray[np.uint8], labels: Sequence[Label], columns: npt.NDArray[np.uint8]) -> FilePart:
+def _part(planes: npt.NDArray[np.uint8], columns: npt.NDArray[np.uint8], labels: Sequence[Label]) -> FilePart:
     images = planes.reshape(len(planes), _CHANNELS, *_SIDES).transpose(0, 2, 3, 1)
     texts = np.array(labels[0].names, object)[columns[:, 0]].tolist()
     return FilePart(images, texts, {label.feature: columns[:, at] for at, label in enumerate(labels) if at})

@@ -6,7 +6,7 @@ http://yann.lecun.com/exdb/mnist/
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,6 @@ SPLITS: Mapping[str, tuple[str, str]] = {
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
 _SIDES = (28, 28)
-_ROWS = 5_000  # rows that are decoded at a time
 _FORM = 1  # version of this module's arrays
 _UNSIGNED_BYTE = 0x08  # third byte of the magic number; the fourth is the number of dimensions
 _REMEDY = "fetch the official file again with `podline data download mnist`"
@@ -34,11 +33,11 @@ _REMEDY = "fetch the official file again with `podline data download mnist`"
 def of_mnist(dataset: str, files: Mapping[str, RawFile], _sandbox: Sandbox) -> Arrays:
     """Describe MNIST's four files; see ``podline.data.sources.opening.PublishedForm.arrays``."""
     splits = {split: [tuple(files[name] for name in names)] for split, names in SPLITS.items()}
-    return Arrays(dataset, tuple(files.values()), splits, read_mnist, [_FORM], class_names.MNIST)
+    return Arrays(dataset, tuple(files.values()), splits, _read, [_FORM], class_names.MNIST)
 
 
-def read_mnist(images: Path, labels: Path) -> Iterator[FilePart]:
-    """Yield the images and labels of two IDX files; runs in a sandbox."""
+def _read(images: Path, labels: Path) -> list[FilePart]:
+    """Return the images and labels of two IDX files."""
     start, (count, *sides) = _header(images, 3)
     if tuple(sides) != _SIDES:
         found = "×".join(map(str, sides))
@@ -52,10 +51,7 @@ def read_mnist(images: Path, labels: Path) -> Iterator[FilePart]:
     values: npt.NDArray[np.uint8] = np.fromfile(labels, np.uint8, offset=first)
     checked_labels(values, count, Label("label", "labels", class_names.MNIST), labels)
     pixels = np.memmap(images, np.uint8, "r", start).reshape(count, *_SIDES, 1)
-    texts = np.array(class_names.MNIST, object)[values].tolist()
-    for place in range(0, count, _ROWS):
-        some = slice(place, place + _ROWS)
-        yield FilePart(pixels[some], texts[some])
+    return [FilePart(pixels, np.array(class_names.MNIST, object)[values].tolist())]
 
 
 def _header(path: Path, dimensions: int) -> tuple[int, list[int]]:

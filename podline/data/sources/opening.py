@@ -51,18 +51,6 @@ class PublishedForm(NamedTuple):
     arrays: Callable[[str, Mapping[str, RawFile], Sandbox], Arrays]
 
 
-class Find(NamedTuple):
-    """A layout that was detected in a folder, with the path of each file by official name."""
-
-    layout: PublishedForm
-    files: dict[str, Path]
-
-    @property
-    def missing(self) -> list[str]:
-        """The required files that do not exist, by official name."""
-        return [name for name in self.layout.required if name not in self.files]
-
-
 def _cifar(family: Family, datasets: tuple[str, ...], python: str, binary: str) -> tuple[PublishedForm, PublishedForm]:
     """Return the two layouts of CIFAR-10 or CIFAR-100, with the top folders of their archives."""
     title, archive = family.title, family.title.lower()
@@ -134,22 +122,23 @@ def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str])
         known = {file.path: file for file in files}
         folders = sorted({path.parent for path in known})
     finds = _finds(folders)
-    fitting = [find for find in finds if dataset in find.layout.datasets]
-    packed = _archive_in(place, dataset)
+    fitting = [(layout, files) for layout, files in finds if dataset in layout.datasets]
+    own = [layout for layout in LAYOUTS if dataset in layout.datasets]
+    packed = next((path for layout in own if layout.archive and (path := place / layout.archive).is_file()), None)
     if not fitting and packed is not None:
         return _open_place(dataset, packed, work, unpacked)
     if not fitting:
-        raise SourceError(_nothing_fits(dataset, place, finds))
-    find = min(fitting, key=lambda find: len(find.missing))
-    if find.missing:
+        raise SourceError(_nothing_fits(dataset, place, [layout for layout, _ in finds]))
+    layout, paths = min(fitting, key=lambda find: len({*find[0].required} - {*find[1]}))
+    if missing := [name for name in layout.required if name not in paths]:
         raise SourceError(
-            f"{place} has {find.layout.title} without {', '.join(find.missing)}; "
+            f"{place} has {layout.title} without {', '.join(missing)}; "
             f"unpack the official archive again, or {_fetch(dataset, 'DIR')}"
         )
 
     def plain(name: str) -> RawFile:
         """Return a file; unpack it if its first bytes are those of gzip, whatever its name."""
-        path = find.files[name]
+        path = paths[name]
         file = (known.get(path) or raw_file(name, path))._replace(name=name)
         if path.is_relative_to(work):  # the time of a file in the cache is the time of its last use
             file = file._replace(modified=0)
@@ -161,33 +150,27 @@ def _open_place(dataset: str, place: Path, work: Path, unpacked: dict[str, str])
         unpacked[str(made.path)] = str(path)
         return made._replace(modified=0)
 
-    files = dict(zip(find.files, in_order(plain, find.files, usable_cores()), strict=True))
-    with Sandbox(CALLER, find.layout.arrays) as sandbox:
-        arrays = find.layout.arrays(dataset, files, sandbox)
+    files = dict(zip(paths, in_order(plain, paths, usable_cores()), strict=True))
+    with Sandbox(CALLER, layout.arrays) as sandbox:
+        arrays = layout.arrays(dataset, files, sandbox)
         if archive is not None:
-            arrays = replace(arrays, archive=archive._replace(name=find.layout.archive))
+            arrays = replace(arrays, archive=archive._replace(name=layout.archive))
         source = open_arrays(arrays, str(place), work, sandbox)
     _refuse_other_names(source, place)
     return source
 
 
-def _finds(places: list[Path]) -> list[Find]:
-    """Return the layouts in some folders and their official subfolders, in the order of :data:`LAYOUTS`."""
+def _finds(places: list[Path]) -> list[tuple[PublishedForm, dict[str, Path]]]:
+    """Return the layouts in some folders and their official subfolders, with the path of each file by official name."""
     finds = []
     for layout in LAYOUTS:
         for folder in sorted({folder for place in places for folder in (place, place / layout.folder)}):
             paths = sorted(folder.glob("*"), reverse=True)  # of several spellings of a name, the shortest comes last
             there = {official_name(path.name): path for path in paths if path.is_file()}
             files = {name: there[name] for name in (*layout.required, *layout.optional) if name in there}
-            if any(name in files for name in layout.required):
-                finds.append(Find(layout, files))
+            if not files.keys().isdisjoint(layout.required):
+                finds.append((layout, files))
     return finds
-
-
-def _archive_in(place: Path, dataset: str) -> Path | None:
-    """Return a data set's official archive in a folder, or None."""
-    names = (layout.archive for layout in LAYOUTS if dataset in layout.datasets and layout.archive)
-    return next((place / name for name in names if (place / name).is_file()), None)
 
 
 def _refuse_other_names(source: Source, place: Path) -> None:
@@ -200,9 +183,8 @@ def _refuse_other_names(source: Source, place: Path) -> None:
             )
 
 
-def _nothing_fits(dataset: str, place: Path, finds: list[Find]) -> str:
-    """Return the error text for a source without the data set: its content, and the remedy."""
-    others = [find.layout for find in finds]
+def _nothing_fits(dataset: str, place: Path, others: list[PublishedForm]) -> str:
+    """Return the error for a source without the data set: the data sets that it has instead, and the remedy."""
     others += [layout for layout in LAYOUTS if layout.archive and (place / layout.archive).is_file()]
     if others:
         return (

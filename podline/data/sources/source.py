@@ -145,7 +145,7 @@ class Source:
         """Near-duplicates in different splits, nearest first; empty without a search if the settings allow all."""
         if self.settings is None or self.settings.near_share == 1:
             return ()
-        return near_pairs(self.images, self.pixels, self.settings, self.splits[0].pixels.count)
+        return near_pairs(self.images, self.pixels, self.settings)
 
     @property
     def near_lines(self) -> list[str]:

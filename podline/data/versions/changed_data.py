@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from podline.base.arrays import Array
 from podline.base.drawing.picture_sheet import PictureRow, SheetBlock, SheetPicture
@@ -105,35 +104,17 @@ def _looks(versions: Versions) -> tuple[list[str], bool]:
         return [f"conversion settings differ ({', '.join(changed)}), so the images' pixels are not compared"], False
     if not len(changes.added):
         return [], False
-    drawn = _drawn(versions, before.drawn(_READ))
-    if min(drawn.new.sum(), (~drawn.new).sum()) < LEAST:
-        few = plural(int(drawn.new.sum()), "new image")
+    sample, new, old = _sampled(versions, before.drawn(_READ))
+    if min(len(new), len(old)) < LEAST:
+        few = plural(len(new), "new image")
         return [f"{few} of classes that have old images: too few to compare, at least {LEAST} are needed"], False
-    numbers, formats = _quantities(versions, drawn)
-    found = looks.chances(drawn.sample, numbers, formats)
-    return _sentences(looks.significant(found), numbers, formats, drawn, len(found))
+    numbers, formats = _quantities(versions, new, old)
+    found = looks.chances(sample, numbers, formats)
+    return _sentences(looks.significant(found), numbers, formats, sample, len(found))
 
 
-class Drawn(NamedTuple):
-    """New and old images of the same classes, sampled for a comparison."""
-
-    sample: Sample
-    new_ids: Ids
-    old_ids: Ids
-
-    @property
-    def new(self) -> npt.NDArray[np.bool_]:
-        """Return whether each image is new."""
-        return self.sample.new
-
-    def images(self, versions: Versions) -> npt.NDArray[np.uint8]:
-        """Return the pixels of all images, new ones first: uint8 (n, height, width, channels)."""
-        sides = ((versions.after, self.new_ids), (versions.before, self.old_ids))
-        return np.concatenate([side.gather(ids, [IMAGE])[IMAGE] for side, ids in sides if len(ids)])
-
-
-def _drawn(versions: Versions, old: Ids) -> Drawn:
-    """Sample new images, and from ``old`` images with the same shares of classes."""
+def _sampled(versions: Versions, old: Ids) -> tuple[Sample, Ids, Ids]:
+    """Sample new images, and from ``old`` images with the same shares of classes; return also the ids of both."""
     before, after, changes = versions
     places = np.arange(min(_NEW, len(changes.added)))
     new = changes.added[permuted(0, "new images", 0, len(changes.added), places)]
@@ -145,18 +126,19 @@ def _drawn(versions: Versions, old: Ids) -> Drawn:
     chosen = np.concatenate(parts) if parts else np.empty(0, np.int64)
     is_new = np.arange(len(new) + len(chosen)) < len(new)
     stratum = np.searchsorted(names, np.concatenate([of_new, of_old[chosen]]))
-    return Drawn(Sample(is_new, stratum, looks.groups_of(is_new, stratum, names.tolist())), new, old[chosen])
+    return Sample(is_new, stratum, looks.groups_of(is_new, stratum, names.tolist())), new, old[chosen]
 
 
-def _quantities(versions: Versions, drawn: Drawn) -> tuple[dict[str, Floats], Sequence[str]]:
+def _quantities(versions: Versions, new: Ids, old: Ids) -> tuple[dict[str, Floats], Sequence[str]]:
     """Return each numeric quantity, (n,), by name, and the images' file formats; no formats if any is unknown."""
-    images = drawn.images(versions)
+    sides = (versions.after, new), (versions.before, old)
+    images = np.concatenate([side.gather(ids, [IMAGE])[IMAGE] for side, ids in sides])
     numbers: dict[str, Floats] = {
         "brightness": images.mean(axis=(1, 2, 3)),
         "contrast": images.mean(axis=-1, dtype=np.float32).std(axis=(1, 2)),
     }
-    new, old = versions.after.facts(drawn.new_ids), versions.before.facts(drawn.old_ids)
-    facts = SourceFacts(new.names + old.names, np.concatenate([new.pixels, old.pixels]))
+    one, other = (side.facts(ids) for side, ids in sides)
+    facts = SourceFacts(one.names + other.names, np.concatenate([one.pixels, other.pixels]))
     if not facts.complete:
         return numbers, ()
     return numbers | {"size": facts.pixels.astype(float)}, facts.formats
@@ -183,11 +165,10 @@ def _formats(sample: Sample, group: str, formats: Sequence[str]) -> str:
 
 
 def _sentences(
-    found: Mapping[Key, float], numbers: Mapping[str, Floats], formats: Sequence[str], drawn: Drawn, tests: int
+    found: Mapping[Key, float], numbers: Mapping[str, Floats], formats: Sequence[str], sample: Sample, tests: int
 ) -> tuple[list[str], bool]:
     """Return a sentence for each group that differs significantly and one about the tests; and whether any differs."""
-    sample = drawn.sample
-    new, old = int(drawn.new.sum()), int((~drawn.new).sum())
+    new, old = int(sample.new.sum()), int((~sample.new).sum())
     how = f"{plural(tests, 'test')} of {', '.join([*numbers, *(['format'] if formats else [])])}, Holm's correction at"
     compared_with = f"{plural(new, 'new image')} vs {plural(old, 'old one')} of the same classes, {how}"
     told = list[str]()

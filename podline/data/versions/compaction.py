@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import pyarrow as pa
 
 from podline.base.errors import SettingsError
 from podline.base.progress import Reporter
@@ -16,25 +16,25 @@ from podline.data.identity import IDENTITY_BYTES, hexadecimal
 from podline.data.planning import ShardPlan, plan_shards
 from podline.data.reader import SplitReader, open_split
 from podline.data.reasons import FORGOTTEN, Reason
-from podline.data.record_table import RECORDS, Ids, RecordTable, in_shards, publish_records
-from podline.data.records import EncodedLayout, stored_layout
-from podline.data.shards import WrittenShard, write_shard
-from podline.data.tfds import tfds_files, tfds_names
+from podline.data.record_table import RECORDS, Ids, Records, RecordTable, publish_records
+from podline.data.records import EncodedLayout, RecordLayout, stored_layout
+from podline.data.shards import WrittenShard, publish_shard
+from podline.data.tfds import tfds_files
 from podline.data.tfrecord import Bytes
-from podline.data.versions.manifest_building import Written, written_splits
-from podline.data.versions.publishing import publish_last
+from podline.data.versions.growth import Growth, SplitGrowth
+from podline.data.versions.manifest_building import Written, class_names_of, written_splits
+from podline.data.versions.publishing import publish_last, result_of
 from podline.data.versions.record_names import NAMES, RecordNames, publish_names
 from podline.documents.completion import artifact_of, completion_name, packed, read_completion
 from podline.documents.manifest import (
     MANIFEST,
     Manifest,
     Quarantined,
+    dataset_folder,
     dead_share,
     has_many_shards,
     listed_files,
-    read_manifest,
 )
-from podline.documents.manifest import shard_record as record_of
 from podline.documents.versions import Version, publish_version, versions
 from podline.recipes import datasets
 from podline.recipes.kind_table import facts_named, text_targets
@@ -77,139 +77,112 @@ def compact(
     with contextlib.ExitStack() as stack:
         stack.enter_context(store.using([f"{above}/{name}" for name in (known, manifest.fingerprint, *older)]))
         stack.enter_context(writing(store, f"{above}/{known}", f"compact of {manifest.folder}", Waiting(reporter)))
-        removed = _write(store, manifest, known, forgotten or {}, reporter)
+        removed = _Compaction(store, manifest, known, forgotten or {}, reporter).write()
         known_versions = {one.fingerprint: one.content for one in versions(store, manifest.dataset)}
         content = known if removed else known_versions.get(manifest.fingerprint, manifest.fingerprint)
         version = Version(number=0, fingerprint=known, content=content, base=manifest.fingerprint, removed=removed)
         return publish_version(store, manifest.dataset, version)
 
 
-def _write(store: Store, manifest: Manifest, known: str, forgotten: Mapping[str, str], reporter: Reporter) -> int:
-    """Write the compacted version; return the number of records left out."""
-    started, layout = time.monotonic(), stored_layout(manifest.fields)
-    encoded = isinstance(layout, EncodedLayout)
-    table = RecordTable.of(store, manifest)
-    kept = {split.name: _kept(table, split.name, forgotten) for split in manifest.splits}
-    sizes = {name: len(ids) for name, ids in kept.items()}
-    if not all(sizes.values()):
-        raise SettingsError(
-            f"{manifest.dataset}: without the forgotten images the splits have {sizes} records, expected at least one "
-            "each; add images"
-        )
-    frame = layout.frame_length
-    if encoded:
-        in_shards = sum(sum(split.every_shard.lengths) for split in manifest.splits)
-        frame = max(frame, manifest.bytes // in_shards)
-    limits = {name: int(manifest.converter[name]) for name in ("shard_bytes", "min_shards")}
-    plans = plan_shards(datasets.find(manifest.dataset).base, sizes, frame, **limits)
-    readers = {name: open_split(store, manifest.folder, manifest, name, reporter) for name in sizes}
-    folder = f"{manifest.folder.rpartition('/')[0]}/{known}"
-    shards = list[WrittenShard]()
-    for done, plan in enumerate(plans, start=1):
-        shards.append(_shard(store, folder, plan, manifest, readers[plan.split], kept[plan.split]))
-        reporter.progress(done, len(plans), "shards")
-    for reader in readers.values():
-        reader.require_unchanged()
-    _publish(store, manifest, known, written_splits(plans, shards), table, kept, forgotten)
-    _complete(store, manifest, folder, len(plans), time.monotonic() - started)
-    return manifest.written - sum(sizes.values())
+@dataclass(frozen=True)
+class _Compaction:
+    """Writes the compacted version, with the fingerprint ``known``, of the version with the manifest ``old``."""
 
+    store: Store
+    old: Manifest
+    known: str
+    forgotten: Mapping[str, str]
+    reporter: Reporter
 
-def _kept(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Ids:
-    """Return the positions of a split's records that are not forgotten, ascending."""
-    keys = np.array([bytes.fromhex(image) for image in forgotten], f"S{IDENTITY_BYTES}")
-    return np.flatnonzero(~np.isin(table.records(split).keys, keys))
+    @property
+    def folder(self) -> str:
+        return dataset_folder(self.old.dataset, self.known)
 
+    def write(self) -> int:
+        """Return the number of records left out."""
+        started, table = time.monotonic(), RecordTable.of(self.store, self.old)
+        every = {split.name: table.records(split.name) for split in self.old.splits}
+        keys = np.array([bytes.fromhex(image) for image in self.forgotten], f"S{IDENTITY_BYTES}")
+        kept = {name: records.some(np.flatnonzero(~np.isin(records.keys, keys))) for name, records in every.items()}
+        left_out = [found for name, records in every.items() for found in self._left_out(name, records)]
+        sizes = {name: len(records.ids) for name, records in kept.items()}
+        if not all(sizes.values()):
+            raise SettingsError(
+                f"{self.old.dataset}: without the forgotten images the splits have {sizes} records, expected at least "
+                "one each; add images"
+            )
+        manifest, beside = self._publish(kept, self._write_shards(sizes, kept), left_out)
+        self._complete(manifest, [*beside, RECORDS, NAMES, MANIFEST], time.monotonic() - started)
+        return self.old.written - manifest.written
 
-def _shard(
-    store: Store, folder: str, plan: ShardPlan, manifest: Manifest, reader: SplitReader, kept: Ids
-) -> WrittenShard:
-    layout = stored_layout(manifest.fields)
-    decoded = layout.decoded
+    def _left_out(self, split: str, records: Records) -> Iterator[Quarantined]:
+        for image in hexadecimal(records.keys) if self.forgotten else ():
+            if image in self.forgotten:
+                yield Quarantined(split=split, record=image, reason=str(Reason(FORGOTTEN, self.forgotten[image])))
 
-    def ids(frames: Bytes, start: int) -> Ids:
-        return kept[plan.first + start : plan.first + start + len(frames)]
+    def _write_shards(self, sizes: Mapping[str, int], kept: Mapping[str, Records]) -> dict[str, Written]:
+        layout = stored_layout(self.old.fields)
+        frame = layout.frame_length
+        if isinstance(layout, EncodedLayout):
+            in_shards = sum(sum(split.every_shard.lengths) for split in self.old.splits)
+            frame = max(frame, self.old.bytes // in_shards)
+        limits = {name: int(self.old.converter[name]) for name in ("shard_bytes", "min_shards")}
+        plans = plan_shards(datasets.find(self.old.dataset).base, sizes, frame, **limits)
+        readers = {name: open_split(self.store, self.old.folder, self.old, name, self.reporter) for name in sizes}
+        shards = list[WrittenShard]()
+        for plan in plans:
+            shards.append(self._write_shard(plan, layout, readers[plan.split], kept[plan.split].ids))
+            self.reporter.progress(len(shards), len(plans), "shards")
+        for reader in readers.values():
+            reader.require_unchanged()
+        return written_splits(plans, shards)
 
-    def fill(frames: Bytes, start: int) -> None:
-        decoded.fill(frames, reader.gather(ids(frames, start)))
+    def _write_shard(
+        self, plan: ShardPlan, layout: RecordLayout | EncodedLayout, reader: SplitReader, kept: Ids
+    ) -> WrittenShard:
+        mine = kept[plan.first : plan.first + plan.records]
 
-    def files(frames: Bytes, start: int) -> Sequence[bytes]:
-        return reader.files(ids(frames, start))
+        def fill(frames: Bytes, start: int) -> None:
+            layout.decoded.fill(frames, reader.gather(mine[start : start + len(frames)]))
 
-    with store.workspace("shard") as workspace:
-        census = partial(facts_named(manifest.kind).targets.census, classes=len(manifest.class_names))
-        written = write_shard(workspace / plan.file, plan, layout, census, fill, files)
-        for file in written.info.files:
-            store.publish_file(workspace / file.file, f"{folder}/{file.file}", replace=True, flush=False)
-    store.publish_json(f"{folder}/{record_of(plan.file)}", written.model_dump(mode="json"), replace=True, flush=False)
-    return written
+        def files(frames: Bytes, start: int) -> list[bytes]:
+            return reader.files(mine[start : start + len(frames)])
 
+        census = partial(facts_named(self.old.kind).targets.census, classes=len(self.old.class_names))
+        return publish_shard(self.store, self.folder, plan, layout, census, fill, files)
 
-def _publish(
-    store: Store,
-    manifest: Manifest,
-    known: str,
-    written: Mapping[str, Written],
-    table: RecordTable,
-    kept: Mapping[str, Ids],
-    forgotten: Mapping[str, str],
-) -> None:
-    """Publish the table of records and the other files next to the shards; the manifest last."""
-    folder = f"{manifest.folder.rpartition('/')[0]}/{known}"
-    left_out = [each for name in written for each in _left_out(table, name, forgotten)]
-    pixels = {name: part.pixels for name, part in written.items()}
-    rows = [in_shards(table.of_split(name).take(kept[name]), part.shards) for name, part in written.items()]
-    info = publish_records(store, folder, pa.concat_tables(rows), pixels)
-    names = RecordNames(store, manifest)
-    publish_names(store, folder, {name: names.of_split(name).take(ids) for name, ids in kept.items()})
-    splits = [part.info(name, None) for name, part in written.items()]
-    contents = {name: table.records(name).some(ids).content() for name, ids in kept.items()}
-    changes = {
-        "fingerprint": known,
-        "splits": tuple(one.model_copy(update={"content": contents[one.name]}) for one in splits),
-        "records": info,
-        "base": "",
-        "written": sum(map(len, kept.values())),
-        "quarantined": (*manifest.quarantined, *left_out),
-    }
-    compacted = manifest.model_copy(update=changes)
-    publish_last(store, compacted, tfds_files(compacted, _labels(manifest)))
+    def _publish(
+        self, kept: Mapping[str, Records], written: Mapping[str, Written], left_out: Sequence[Quarantined]
+    ) -> tuple[Manifest, list[str]]:
+        """Publish the files next to the shards, the manifest last; return the manifest and the names for TFDS."""
+        splits = {name: SplitGrowth.rewritten(records, len(self.old.class_names)) for name, records in kept.items()}
+        growth, names = Growth(self.known, None, None, None, splits, {}), RecordNames(self.store, self.old)
+        rows = {name: names.of_split(name).take(records.ids) for name, records in kept.items()}
+        publish_names(self.store, self.folder, rows)
+        infos, sums = growth.infos(written, {})
+        changes = {
+            "fingerprint": self.known,
+            "splits": infos,
+            "records": publish_records(self.store, self.folder, growth.rows(written), sums),
+            "base": "",
+            "written": sum(info.records for info in infos),
+            "quarantined": (*self.old.quarantined, *left_out),
+        }
+        manifest = self.old.model_copy(update=changes)
+        labels = class_names_of(text_targets(manifest.kind).fields(manifest.class_names))
+        beside = tfds_files(manifest, labels)
+        publish_last(self.store, manifest, beside)
+        return manifest, list(beside)
 
-
-def _left_out(table: RecordTable, split: str, forgotten: Mapping[str, str]) -> Iterator[Quarantined]:
-    """Yield a ``Quarantined`` entry for each forgotten record of a split."""
-    for image in hexadecimal(table.records(split).keys) if forgotten else ():
-        if image in forgotten:
-            yield Quarantined(split=split, record=image, reason=str(Reason(FORGOTTEN, forgotten[image])))
-
-
-def _complete(store: Store, manifest: Manifest, folder: str, shards: int, seconds: float) -> None:
-    """Write the version's completion record as of a conversion, so that the next conversion of the source reuses it."""
-    record = read_completion(store, manifest.folder, CONVERT.name)
-    compacted = read_manifest(store, folder)
-    changes = {
-        "seconds": seconds,
-        "fingerprint": compacted.fingerprint,
-        "folder": folder,
-        "bytes": compacted.bytes,
-        "written": compacted.written,
-        "quarantined": len(compacted.quarantined),
-        "splits": {split.name: split.records for split in compacted.splits},
-        "shards_written": shards,
-        "shards_reused": 0,
-    }
-    result = ConvertResult.model_validate({**record.result, **changes})
-    names = [*tfds_names(_labels(manifest)), RECORDS, NAMES, MANIFEST]
-    published = (found.published if found else 0.0 for _, found in listed_files(store, compacted))
-    changed = {
-        "result": result.model_dump(mode="json"),
-        "artifacts": tuple(artifact_of(store, f"{folder}/{name}") for name in names),
-        "published": packed(published),
-    }
-    document = record.model_copy(update=changed).model_dump(mode="json")
-    store.publish_json(completion_name(folder, CONVERT.name), document, replace=True)
-
-
-def _labels(manifest: Manifest) -> dict[str, tuple[str, ...]]:
-    fields = text_targets(manifest.kind).fields(manifest.class_names)
-    return {field.name: field.class_names for field in fields if field.class_names}
+    def _complete(self, manifest: Manifest, names: Sequence[str], seconds: float) -> None:
+        """Write the completion record as of a conversion, so that the next conversion of the source reuses it."""
+        record = read_completion(self.store, self.old.folder, CONVERT.name)
+        result = ConvertResult.model_validate({**record.result, **result_of(manifest, seconds, reused=0)})
+        published = (found.published if found else 0.0 for _, found in listed_files(self.store, manifest))
+        changed = {
+            "result": result.model_dump(mode="json"),
+            "artifacts": tuple(artifact_of(self.store, f"{self.folder}/{name}") for name in names),
+            "published": packed(published),
+        }
+        document = record.model_copy(update=changed).model_dump(mode="json")
+        self.store.publish_json(completion_name(self.folder, CONVERT.name), document, replace=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +74,12 @@ class SplitGrowth:
     older: tuple[OlderShards, ...]
     counts: npt.NDArray[np.int64]
     pixels: PixelSums | None
+
+    @classmethod
+    def rewritten(cls, records: Records, classes: int) -> Self:
+        """Return the plan that writes all records of a split anew, in their order."""
+        new = Records.of(*records[1:])
+        return cls(len(new.ids), new.content(), new, NOTHING, (), np.zeros(classes, np.int64), None)
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,15 @@ from podline.data.records import stored_layout
 from podline.data.shards import WrittenShard
 from podline.data.sources.source import Source
 from podline.data.versions.fingerprint import converter_settings, fingerprint
+from podline.documents.feature import Feature
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo
 from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.stages.specs import ConvertSpec
 
 
-def class_names_of(source: Source) -> dict[str, tuple[str, ...]]:
+def class_names_of(features: Iterable[Feature]) -> dict[str, tuple[str, ...]]:
     """Return the class names of each label feature."""
-    return {feature.name: feature.class_names for feature in source.features if feature.class_names}
+    return {feature.name: feature.class_names for feature in features if feature.class_names}
 
 
 def manifest_of(
@@ -68,23 +69,6 @@ class Written(NamedTuple):
     shards: ShardTable
     counts: npt.NDArray[np.int64]
     pixels: PixelSums
-
-    def info(self, name: str, truth: FileInfo | None) -> SplitInfo:
-        """Return the manifest entry of a split that has only these shards.
-
-        Args:
-            name: the name of the split.
-            truth: the file of true poses for the evaluation of keypoints, or None.
-        """
-        return SplitInfo(
-            name=name,
-            records=self.shards.records,
-            shards=self.shards,
-            class_counts=tuple(self.counts.tolist()),
-            mean=self.pixels.mean,
-            std=self.pixels.std,
-            truth=truth,
-        )
 
 
 def written_splits(plans: ShardPlans, shards: Iterable[WrittenShard]) -> dict[str, Written]:

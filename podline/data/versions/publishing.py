@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from podline.base.errors import PodlineError, StoreUnavailableError
 from podline.base.progress import Reporter
@@ -98,7 +99,7 @@ def publish_dataset(
             "published, convert again: that writes all records"
         )
     manifest = manifest_of(spec, source, splits, table, base)
-    beside = {} if base else tfds_files(manifest, class_names_of(source))
+    beside = {} if base else tfds_files(manifest, class_names_of(source.features))
     publish_last(store, manifest, beside)
     return [*beside, table.file, NAMES, MANIFEST]
 
@@ -117,25 +118,28 @@ def complete_conversion(
 ) -> ConvertResult:
     """Write the completion record of a conversion, and return its result."""
     manifest = read_manifest(store, folder)
-    shards = sum(len(split.shards) for split in manifest.splits)
-    result = ConvertResult(
-        seconds=seconds,
-        dataset=spec.dataset,
-        fingerprint=manifest.fingerprint,
-        folder=folder,
-        read=manifest.read,
-        written=manifest.written,
-        quarantined=len(manifest.quarantined),
-        splits={split.name: split.records for split in manifest.splits},
-        bytes=manifest.bytes,
-        shards_written=shards - reused,
-        shards_reused=reused,
-        official=source.official,
-        contradicting=dict(source.contradicting),
-    )
+    facts = {"official": source.official, "contradicting": dict(source.contradicting)}
+    result = ConvertResult(**result_of(manifest, seconds, reused), **facts)
     published = (found.published if found else 0.0 for _, found in listed_files(store, manifest))
     complete(store, folder, spec, result, beside, published=published)
     return result
+
+
+def result_of(manifest: Manifest, seconds: float, reused: int) -> dict[str, Any]:
+    """Return the fields of a conversion's result that follow from the manifest, its duration and the reused shards."""
+    return {
+        "seconds": seconds,
+        "dataset": manifest.dataset,
+        "fingerprint": manifest.fingerprint,
+        "folder": manifest.folder,
+        "read": manifest.read,
+        "written": manifest.written,
+        "quarantined": len(manifest.quarantined),
+        "splits": {split.name: split.records for split in manifest.splits},
+        "bytes": manifest.bytes,
+        "shards_written": sum(len(split.shards) for split in manifest.splits) - reused,
+        "shards_reused": reused,
+    }
 
 
 def publish_growth(store: Store, dataset: str, growth: Growth, reporter: Reporter) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import itertools
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from podline.base.arrays import Arrays
 from podline.base.errors import ArtifactError
 from podline.base.progress import Reporter
 from podline.data.identity import identities_of
@@ -120,8 +119,8 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
         pixels, ids, of_images = [], [], []
         counts = np.zeros(len(manifest.class_names), np.int64)
         shards = split.every_shard
-        of_shards, edges = np.zeros((len(shards), shards.classes), np.int64), np.cumsum([0, *shards.lengths])
-        for first, records in reader.chunks():
+        of_shards = np.zeros((len(shards), shards.classes), np.int64)
+        for shard, first, records in reader.chunks():
             images = records[IMAGE]
             if wrong := targets.check(records, manifest):
                 file, record, byte = reader.locate(first + wrong[0])
@@ -129,10 +128,9 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
                     f"{store.where(folder)}/{file}: record {record}, at byte {byte}, {wrong[1]}; {REMEDY}"
                 )
             pixels.append(pixel_sums(images))
-            for shard, part in _by_shard(edges, first, records):
-                found = targets.census(part, len(counts))
-                counts += found
-                of_shards[shard] += found[: shards.classes]  # all classes, or none
+            found = targets.census(records, len(counts))
+            counts += found
+            of_shards[shard] += found[: shards.classes]  # all classes, or none
             ids += records[IMAGE_ID].ravel().tolist() if IMAGE_ID in records else []
             of_images.append(identities_of(images))
             done += len(images)
@@ -143,14 +141,6 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
         if split.truth:
             _check_truth(store, folder, manifest, split.name, set(ids))
     return _check_images(store.where(folder), readers, hashes)
-
-
-def _by_shard(edges: npt.NDArray[np.int64], first: int, records: Arrays) -> Iterator[tuple[int, Arrays]]:
-    """Yield each shard's index with its records; ``first`` is the position in the split of the first record."""
-    end = first + len(records[IMAGE])
-    for shard in range(int(np.searchsorted(edges, first, "right")) - 1, int(np.searchsorted(edges, end))):
-        part = slice(max(edges[shard], first) - first, min(edges[shard + 1], end) - first)
-        yield shard, {name: values[part] for name, values in records.items()}
 
 
 def _check_split(where: str, split: SplitInfo, pixels: PixelSums, counts: Counts, of_shards: Counts) -> None:

@@ -62,27 +62,30 @@ class KnownRecords(Mapping[str, Records]):
     def __len__(self) -> int:
         return len(self.splits)
 
+    def by_split(self, ids: Ids) -> Iterator[tuple[str, Ids, Ids]]:
+        """Yield each split with some of the records ``ids``: its name, their indices in ``ids``, their positions."""
+        splits = np.searchsorted(self._firsts, ids, side="right") - 1
+        for number in np.unique(splits).tolist():
+            mine = np.flatnonzero(splits == number)
+            yield self.splits[number], mine, ids[mine] - self._firsts[number]
+
     def targets(self, ids: Ids) -> list[str]:
         """Return the stored target of each record as text."""
-        splits, found = self._splits_of(ids), np.empty(len(ids), object)
-        for number in np.unique(splits).tolist():
-            mine = splits == number
-            found[mine] = self[self.splits[number]].targets[ids[mine] - self._firsts[number]]
+        found = np.empty(len(ids), object)
+        for split, mine, places in self.by_split(ids):
+            found[mine] = self[split].targets[places]
         return [plain(decoded(text)) for text in found]
 
     def named(self, ids: Ids) -> list[str]:
         """Return the positions of some records as text, such as ``train[3]``."""
-        splits = self._splits_of(ids)
-        places = zip(splits.tolist(), (ids - self._firsts[splits]).tolist(), strict=True)
-        return [f"{self.splits[split]}[{place}]" for split, place in places]
+        found = np.empty(len(ids), object)
+        for split, mine, places in self.by_split(ids):
+            found[mine] = [f"{split}[{place}]" for place in places.tolist()]
+        return found.tolist()
 
-    def in_split(self, ids: Ids, split: str) -> Ids:
+    def in_split(self, ids: Ids, wanted: str) -> Ids:
         """Return the records among ``ids`` that belong to a split, ascending."""
-        at = self._splits_of(ids)
-        return np.sort(ids[at == self.splits.index(split)]) if split in self.splits else ids[:0]
-
-    def _splits_of(self, ids: Ids) -> Ids:
-        return np.searchsorted(self._firsts, ids, side="right") - 1
+        return next((np.sort(ids[mine]) for split, mine, _ in self.by_split(ids) if split == wanted), ids[:0])
 
 
 class VersionRecords(KnownRecords):
@@ -99,15 +102,14 @@ class VersionRecords(KnownRecords):
             ArtifactError: the table is damaged or missing.
         """
         super().__init__(RecordTable.of(store, manifest))
-        self.manifest, self._store, self._readers = manifest, store, dict[int, SplitReader]()
+        self.manifest, self._store, self._readers = manifest, store, dict[str, SplitReader]()
 
     def facts(self, ids: Ids) -> SourceFacts:
         """Return the names of some records in the source, and the sizes of their pictures."""
-        splits, found = self._splits_of(ids), RecordNames(self._store, self.manifest)
+        table = RecordNames(self._store, self.manifest)
         names, pixels = np.empty(len(ids), object), np.empty(len(ids), np.int64)
-        for number in np.unique(splits).tolist():
-            mine = splits == number
-            names[mine], pixels[mine] = found.facts(self.splits[number], ids[mine] - self._firsts[number])
+        for split, mine, places in self.by_split(ids):
+            names[mine], pixels[mine] = table.facts(split, places)
         return SourceFacts(names.tolist(), pixels)
 
     def drawn(self, most: int) -> Ids:
@@ -117,20 +119,14 @@ class VersionRecords(KnownRecords):
 
     def gather(self, ids: Ids, fields: Sequence[str] | None = None) -> Arrays:
         """Return fields of some records, in the given order; see :meth:`SplitReader.gather`."""
-        names = fields or [field.name for field in self.manifest.fields]
-        splits = self._splits_of(ids)
-        parts, order = list[Arrays](), np.argsort(splits, kind="stable")
-        for number in np.unique(splits).tolist():
-            mine = ids[order][splits[order] == number] - self._firsts[number]
-            parts.append(self._reader(number).gather(mine, names))
-        back = np.argsort(order, kind="stable")
+        names, parts, order = fields or [field.name for field in self.manifest.fields], list[Arrays](), [ids[:0]]
+        for split, mine, places in self.by_split(ids):
+            if split not in self._readers:
+                self._readers[split] = open_split(self._store, self.manifest.folder, self.manifest, split)
+            parts.append(self._readers[split].gather(places, names))
+            order.append(mine)
+        back = np.argsort(np.concatenate(order))
         return {name: np.concatenate([part[name] for part in parts])[back] for name in names} if parts else {}
-
-    def _reader(self, number: int) -> SplitReader:
-        if number not in self._readers:
-            manifest, split = self.manifest, self.splits[number]
-            self._readers[number] = open_split(self._store, manifest.folder, manifest, split)
-        return self._readers[number]
 
     def classes(self, ids: Ids) -> list[str]:
         """Return the class name of each record; empty if the data set has no single label per record."""

@@ -55,14 +55,15 @@ class ExampleKind(ExampleHooks[A]):
 
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
         """Build the network of a recipe, or the kind's own."""
-        from podline.models.build import image_model, trainable_model
+        from podline.models.build import build_model, trainable_model
 
         height, width, channels = manifest.image_shape
         classes, split = len(manifest.class_names), manifest.split("train")
-        own = self.network(recipe, (height, width, channels), classes)
+        shape, pixels = (height, width, channels), (split.mean, split.std)
+        own = self.network(recipe, shape, classes)
         if own is None:
-            return image_model(recipe, manifest, self.outputs(classes))
-        return trainable_model(own, self.name, split.mean, split.std, recipe.seed, precision=recipe.precision)
+            return build_model(recipe.model, shape, self.outputs(classes), *pixels, recipe.seed, recipe.precision)
+        return trainable_model(own, self.name, pixels, recipe.seed, precision=recipe.precision)
 
     def description(
         self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
@@ -74,7 +75,7 @@ class ExampleKind(ExampleHooks[A]):
         own, channels = self.network(recipe, image_shape, classes), image_shape[-1]
         if own is None:
             return describe(recipe.model, image_shape, self.outputs(classes))
-        return described(trainable_model(own, self.name, [0.0] * channels, [1.0] * channels, recipe.seed))
+        return described(trainable_model(own, self.name, ([0.0] * channels, [1.0] * channels), recipe.seed))
 
     def measured(self, outputs: Array, targets: Array, measures: Sequence[Measure], recipe: Recipe) -> dict[str, float]:
         """Return the figures of some measures for a model's outputs, by the measure's name."""

@@ -12,7 +12,8 @@ from podline.base.arrays import Array
 from podline.base.errors import SettingsError
 from podline.contract.noise import Floats
 from podline.contract.per_example import PerExample
-from podline.documents.intervals import ENDS, RESAMPLES, mean_interval, wilson_interval
+from podline.documents import intervals
+from podline.documents.intervals import ENDS, mean_interval, wilson_interval
 from podline.documents.metric import Metric
 from podline.kinds.by_example.estimate import Estimate
 from podline.recipes.kind_table import facts_named
@@ -114,8 +115,8 @@ def values_of(measure: Measure, answers: PerExample) -> Array | Estimate:
     return found
 
 
-def drawn_rows(examples: int, samples: int = RESAMPLES) -> Iterator[npt.NDArray[np.int64]]:
+def drawn_rows(examples: int) -> Iterator[npt.NDArray[np.int64]]:
     """Yield bootstrap samples of example indices, (examples,) each; every call yields the same samples."""
     random = np.random.default_rng(0)
-    for _ in range(samples):
+    for _ in range(intervals.RESAMPLES):
         yield random.integers(0, examples, examples)

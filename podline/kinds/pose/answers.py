@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
 from pycocotools.cocoeval import COCOeval
 
 from podline.contract.answers import Answers, CommonExamples
@@ -15,14 +14,11 @@ from podline.data.reader import open_split
 from podline.data.records import IMAGE_ID
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.metric import Metric
-from podline.evaluation.forward import News
-from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose import oks
-from podline.kinds.pose.coco_results import Results, Truth
+from podline.kinds.pose.coco_results import Results, Truth, of_images
 from podline.kinds.pose.document import read_people
-from podline.kinds.pose.judging import FIELDS, find_people, pose_answers
-from podline.kinds.pose.oks_intervals import figures_within
-from podline.kinds.pose.settings import PoseSettings
+from podline.kinds.pose.judging import detected
+from podline.kinds.pose.oks_intervals import drawn_figures, figures_within
 from podline.stages.specs import TrainSpec
 from podline.store.contract import Store
 
@@ -36,13 +32,8 @@ class PoseAnswers(Answers[Results, COCOeval]):
 
     def again(self, examples: CommonExamples, training: TrainSpec, model: Callable[..., Any]) -> Results:
         """Run a network on the examples, and return the detected people."""
-        poses, size = PoseSettings.of(training.recipe), training.recipe.evaluation_batch_size
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)
-        batches = EvaluationInput(reader, examples.manifest, FIELDS, batch_size=size, ids=examples.places)
-        news = News(examples.reporter, batches.count)
-        people = find_people(pose_answers(model, tf.distribute.get_strategy()), batches, poses, news.done)
-        reader.require_unchanged()
-        return people
+        return detected(model, training.recipe, reader, examples.manifest, examples.reporter, examples.places)
 
     def part(self, examples: CommonExamples, answers: Results) -> Results:
         """Return the detected people of the judged images only."""
@@ -55,8 +46,8 @@ class PoseAnswers(Answers[Results, COCOeval]):
 
     def main(self, examples: CommonExamples, answers: Results) -> Metric:
         """Return the AP; 0 within 0…1 without people."""
-        found = figures_within(self.judged(examples, answers))
-        return found.get("ap", Metric(value=0.0, low=0.0, high=0.0))
+        evaluation = self.judged(examples, answers)
+        return figures_within(evaluation, drawn_figures(evaluation)).get("ap", Metric(value=0.0, low=0.0, high=0.0))
 
 
 def _truth(examples: CommonExamples) -> Truth:
@@ -66,8 +57,4 @@ def _truth(examples: CommonExamples) -> Truth:
     if examples.places is None:
         return truth
     found = open_split(store, folder, manifest, split).gather(examples.places, [IMAGE_ID])
-    images = set(found[IMAGE_ID].reshape(-1).tolist())
-    return truth | {
-        "images": [image for image in truth["images"] if image["id"] in images],
-        "annotations": [person for person in truth["annotations"] if person["image_id"] in images],
-    }
+    return of_images(truth, found[IMAGE_ID].reshape(-1).tolist())

@@ -3,6 +3,7 @@
 # pyright: standard
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,15 @@ def people_to_results(people: DecodedPeople, image_id: int, letterbox: LetterBox
         }
         for pose, score in zip(poses, people.scores, strict=True)
     ]
+
+
+def of_images(truth: Truth, image_ids: Iterable[int]) -> Truth:
+    """Return the images with some ids and their annotations."""
+    wanted = frozenset(image_ids)
+    return truth | {
+        "images": [image for image in truth["images"] if image["id"] in wanted],
+        "annotations": [person for person in truth["annotations"] if person["image_id"] in wanted],
+    }
 
 
 def judged_joints(truth: Truth) -> tuple[tuple[str, ...], tuple[float, ...]]:

@@ -58,6 +58,10 @@ class Peaks(NamedTuple):
     places: npt.NDArray[np.float64]
     heights: Floats
 
+    def part(self, part: slice) -> Peaks:
+        """Return the peaks at some indices."""
+        return Peaks(self.images[part], self.joints[part], self.places[part], self.heights[part])
+
 
 class Links(NamedTuple):
     """Candidate limbs of an image: indices of both end peaks, (k,) each, and the mean field along the limb, (k,)."""
@@ -84,7 +88,7 @@ def decode_people(
     peaks = find_peaks(heatmaps, settings)
     borders = np.searchsorted(peaks.images, np.arange(len(heatmaps) + 1))
     return [
-        _people_of_image(_part(peaks, slice(first, end)), paf, stride, settings, skeleton)
+        _people_of_image(peaks.part(slice(first, end)), paf, stride, settings, skeleton)
         for first, end, paf in zip(borders[:-1], borders[1:], pafs, strict=True)
     ]
 
@@ -97,10 +101,6 @@ def _the_only_people(heatmaps: Floats, stride: int) -> list[DecodedPeople]:
     places, heights = _refined(heatmaps, images, cells // width, cells % width, kinds)
     poses = np.concatenate([from_cells(places, stride), heights[:, None]], axis=-1, dtype=np.float32)
     return [DecodedPeople(pose[None], pose[None, :, 2].mean(axis=-1)) for pose in poses.reshape(count, joints, 3)]
-
-
-def _part(peaks: Peaks, part: slice) -> Peaks:
-    return Peaks(peaks.images[part], peaks.joints[part], peaks.places[part], peaks.heights[part])
 
 
 def find_peaks(heatmaps: Floats, settings: DecodingSettings) -> Peaks:

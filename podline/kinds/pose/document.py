@@ -13,8 +13,7 @@ from podline.documents.completion import read_artifact
 from podline.documents.intervals import wilson_interval
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Pair
-from podline.kinds.pose.figures import PCK, JointFigures, ThresholdFigures
-from podline.kinds.pose.ranked_images import Ranked
+from podline.kinds.pose.figures import PCK, JointFigures, Ranked, ThresholdFigures
 from podline.recipes.measures import metric_text, value_text, with_name
 from podline.store.contract import Store
 
@@ -48,9 +47,9 @@ class PoseFigures(Scored):
         images: number of images, each evaluated once.
         people: number of annotated people with a labelled joint, without crowds.
         results: number of detected people.
-        metrics: the figures of pycocotools by their names in :class:`podline.kinds.pose.oks.OksFigures`, and ``pck``
-            (:mod:`podline.kinds.pose.pck`), each with its 95 % interval by the bootstrap over images. A figure for
-            sizes that no person has is left out; instead, ``ap`` and ``ar`` are 0 with the interval 0…1.
+        metrics: the figures of pycocotools by name (:data:`podline.kinds.pose.oks_intervals.FIGURES`), and ``pck``
+            (:mod:`podline.kinds.pose.pck`), each with its 95 % interval by the bootstrap over images. Figures for
+            sizes that no person has are left out. Without people, ``ap`` and ``ar`` are 0 with the interval 0…1.
     """
 
     images: int = Field(ge=0)

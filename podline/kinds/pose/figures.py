@@ -1,4 +1,4 @@
-"""Figures about people and joints, for evaluations of pose networks."""
+"""Figures about joints, people and single images, for evaluations of pose networks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ThresholdFigures(Frozen):
         score: the threshold.
         kept: number of detected people with at least this score.
         right: number of kept results that match an annotated person; each person is matched once.
-        people: number of annotated people, see :class:`OksEvaluation`.
+        people: number of annotated people with a labelled joint, without crowds.
     """
 
     score: float
@@ -56,3 +56,32 @@ class ThresholdFigures(Frozen):
     def recall(self) -> float:
         """The share of annotated people that are found; 0 without people."""
         return self.right / self.people if self.people else 0.0
+
+
+class PeopleFigures(Frozen):
+    """The figures of one image with labelled people.
+
+    Attributes:
+        image_id: COCO's image id.
+        people: number of labelled people.
+        found: number of people found, at OKS 0.5.
+        false_alarms: number of results above the score threshold that match no person.
+        quality: the sum of the OKS of found people, divided by ``people + false_alarms``: 1 is perfect.
+    """
+
+    image_id: int
+    people: int
+    found: int
+    false_alarms: int
+    quality: float
+
+
+class Ranked(Frozen):
+    """The best, median and worst images; no image is in two of these groups.
+
+    Among equally good or equally bad images, those with more people come first.
+    """
+
+    best: tuple[PeopleFigures, ...]
+    median: tuple[PeopleFigures, ...]
+    worst: tuple[PeopleFigures, ...]

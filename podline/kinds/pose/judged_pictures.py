@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.arrays import Array, Image
 from podline.base.errors import ArtifactError
 from podline.data.letterbox import LetterBox
 from podline.data.people.truth import read_truth
@@ -18,9 +19,9 @@ from podline.documents.manifest import TRAIN, Manifest
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.coco_results import Results
 from podline.kinds.pose.document import MAPS, SEEN, PoseEvaluation, people_name, read_people
+from podline.kinds.pose.figures import PeopleFigures, Ranked
 from podline.kinds.pose.maps import PoseMaps, maps_from_bytes
-from podline.kinds.pose.ranked_images import PeopleFigures, Ranked
-from podline.kinds.pose.skeletons import Image, poses_of
+from podline.kinds.pose.skeletons import poses_of
 from podline.stages.specs import ReportSpec
 from podline.store.contract import Store
 
@@ -64,28 +65,20 @@ class Scene(NamedTuple):
         poses[..., :2] = np.where(poses[..., 2:] > 0, self.joints(poses[..., :2]), 0)
         return poses
 
-    def joints(self, joints: npt.ArrayLike) -> npt.NDArray[np.floating]:
+    def joints(self, joints: npt.ArrayLike) -> Array:
         """Map joints (…, 2) of the original image to this image."""
         return self.letterbox.joints_to_network(joints) - self.letterbox.offset
 
-    def boxes(self, boxes: Sequence[Sequence[float]]) -> npt.NDArray[np.floating]:
+    def boxes(self, boxes: Sequence[Sequence[float]]) -> Array:
         """Map boxes of the original image, left, top, width, height, to this image: (n, 4)."""
         moved = self.letterbox.boxes_to_network(np.asarray(boxes, np.float64).reshape(-1, 4))
         return moved - (*self.letterbox.offset, 0, 0)
 
 
-class MapsOfImage(NamedTuple):
-    """The id of an image, its pixels as uint8 (side, side, 3), and the network's maps for it."""
-
-    image_id: int
-    image: Image
-    maps: PoseMaps
-
-
 def judged_pictures(
     store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation, *, seen: bool
 ) -> dict[str, list[JudgedPicture]]:
-    """Return the images of each group of :class:`podline.kinds.pose.ranked_images.Ranked`, by the group's name.
+    """Return the images of each group of :class:`podline.kinds.pose.figures.Ranked`, by the group's name.
 
     Args:
         store: the store.
@@ -121,8 +114,10 @@ def judged_pictures(
     return {kind: [picture(figures) for figures in getattr(ranked, kind)] for kind in Ranked.model_fields}
 
 
-def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation) -> MapsOfImage | None:
-    """Return the network's maps that the evaluation stored, with their image; None without labelled people.
+def stored_maps(
+    store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation
+) -> tuple[Image, PoseMaps] | None:
+    """Return the image ``evaluation.maps_of``, uint8 (side, side, 3), and its stored maps; None without such an image.
 
     Raises:
         StoreError: a file is missing.
@@ -137,7 +132,7 @@ def maps_of_image(store: Store, spec: ReportSpec, manifest: Manifest, evaluation
         maps = maps_from_bytes(read_artifact(store, spec.record_folder, "evaluate", name))
     except (ValueError, KeyError, OSError) as error:
         raise ArtifactError(f"{store.where(name)} is not a file of maps ({error}); evaluate the run again") from error
-    return MapsOfImage(evaluation.maps_of, reader.gather(np.array([record]), ["image"])["image"][0], maps)
+    return reader.gather(np.array([record]), ["image"])["image"][0], maps
 
 
 def records_of(reader: SplitReader) -> dict[int, int]:

@@ -16,6 +16,7 @@ from pycocotools.cocoeval import COCOeval
 from podline.base.arrays import Array
 from podline.base.errors import ArtifactError, DivergenceError
 from podline.base.frozen import JsonObject
+from podline.base.progress import Reporter
 from podline.contract.case import Case, Judgement
 from podline.data.letterbox import LetterBox
 from podline.data.people.truth import read_truth
@@ -23,24 +24,24 @@ from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.intervals import TAIL
-from podline.documents.manifest import TRAIN
+from podline.documents.manifest import TRAIN, Manifest
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Pair, Skeleton
 from podline.evaluation.forward import Answers, News, answers_of
 from podline.input.pipeline import EvaluationInput
-from podline.kinds.pose.coco_results import Results, Truth, people_to_results
+from podline.kinds.pose.coco_results import Results, Truth, of_images, people_to_results
 from podline.kinds.pose.decoding import DecodedPeople, decode_people
 from podline.kinds.pose.document import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
 from podline.kinds.pose.figures import PCK
-from podline.kinds.pose.images import by_image, ranked
 from podline.kinds.pose.maps import PoseMaps, maps_to_bytes
-from podline.kinds.pose.oks import at_threshold, judged, tables
-from podline.kinds.pose.oks_intervals import drawn_figures, figures_of, interval_of
+from podline.kinds.pose.oks import at_threshold, by_image, close_joints, joint_figures, judged, ranked, score_threshold
+from podline.kinds.pose.oks_intervals import drawn_figures, figures_within
 from podline.kinds.pose.pck import Pck, pck
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.stage_measures import HEATMAP, PAF, kind_of, number_of
 from podline.kinds.pose.targets import pose_targets
 from podline.recipes.kind_table import read_evaluation
+from podline.recipes.settings import Recipe
 from podline.store.contract import Store
 from podline.training.plan import plan_training
 
@@ -80,20 +81,20 @@ class _Found(NamedTuple):
     seen: Results
 
 
-def judge(case: Case) -> Judgement:
+def judge(case: Case, before: Answers, after: Answers) -> Judgement:
     """Detect the people of a split with a run's network, before and after training, and evaluate both.
 
     The people, as COCO results, and the network's maps of one image are written beside the document.
+
+    Args:
+        case: the evaluation.
+        before: the outputs of the network with random weights; see :func:`pose_answers`.
+        after: the outputs of the trained network.
 
     Raises:
         ArtifactError: the data set has no truth, the split has no people, or the data have changed.
         DivergenceError: a network's outputs are not finite.
     """
-    return judge_answers(case, *(pose_answers(model, case.strategy) for model in (case.before, case.after)))
-
-
-def judge_answers(case: Case, before: Answers, after: Answers) -> Judgement:
-    """Evaluate the outputs of two networks; see :func:`pose_answers`."""
     spec, recipe = case.spec, case.recipe
     poses = PoseSettings.of(recipe).on(case.manifest.facts)
     split = _split(case, spec.split, None)
@@ -138,6 +139,27 @@ def last_stages(outputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]
     """Return the last heatmaps and fields from a network's outputs; fields have 0 channels if the network has none."""
     last = {kind_of(stage): outputs[stage] for stage in sorted(outputs, key=number_of)}
     return last[HEATMAP], last.get(PAF, last[HEATMAP][:, :, :, :0])
+
+
+def detected(
+    model: Callable[..., tf.Tensor],
+    recipe: Recipe,
+    reader: SplitReader,
+    manifest: Manifest,
+    reporter: Reporter,
+    ids: npt.NDArray[np.int64] | None,
+) -> Results:
+    """Detect the people in the images at some positions of a split, (n,), or in all; return COCO results.
+
+    Raises:
+        DivergenceError: an output is not finite.
+        ArtifactError: the data changed while they were read.
+    """
+    batches = EvaluationInput(reader, manifest, FIELDS, batch_size=recipe.evaluation_batch_size, ids=ids)
+    answers, news = pose_answers(model, tf.distribute.get_strategy()), News(reporter, batches.count)
+    people = find_people(answers, batches, PoseSettings.of(recipe), news.done)
+    reader.require_unchanged()
+    return people
 
 
 def find_people(
@@ -199,18 +221,9 @@ def _split(case: Case, name: str, ids: npt.NDArray[np.int64] | None) -> _Split:
     reader = open_split(store, folder, manifest, name, case.reporter)
     taken = np.arange(len(reader)) if ids is None else ids
     image_ids = reader.gather(taken, [ID])[ID][:, 0]
-    truth, known = read_truth(store, folder, manifest, name), set(image_ids.tolist())
-    return _Split(
-        EvaluationInput(reader, manifest, FIELDS, batch_size=case.spec.batch_size, ids=ids),
-        truth
-        | {
-            "images": [image for image in truth["images"] if image["id"] in known],
-            "annotations": [person for person in truth["annotations"] if person[ID] in known],
-        },
-        reader,
-        taken,
-        image_ids,
-    )
+    truth = of_images(read_truth(store, folder, manifest, name), image_ids.tolist())
+    batches = EvaluationInput(reader, manifest, FIELDS, batch_size=case.spec.batch_size, ids=ids)
+    return _Split(batches, truth, reader, taken, image_ids)
 
 
 def _mean_person_everywhere(seen: _Split, split: _Split, side: int) -> Results:
@@ -247,9 +260,9 @@ def _document(of_run: JsonObject, split: _Split, seen: _Split, found: _Found, po
     better_in = trained.better_in(untrained, guessing)
     after, on_seen = trained.evaluation, memory.evaluation
     # With one subject per image, every detected person counts, even with a low score.
-    score = 0.0 if poses.subjects == "one" else tables(on_seen).score_threshold
+    score = 0.0 if poses.subjects == "one" else score_threshold(on_seen)
     pictures = ranked(by_image(after, score or 0.0))
-    joints = zip(tables(after).joints, trained.pck.joints, strict=True)
+    joints = zip(joint_figures(after), trained.pck.joints, strict=True)
     return PoseEvaluation(
         **of_run,
         trained=trained.figures,
@@ -294,13 +307,13 @@ class _Judged(NamedTuple):
     @classmethod
     def of(cls, evaluation: COCOeval, pair: Pair | None) -> _Judged:
         """Compute the figures of an evaluation; see :func:`podline.kinds.pose.pck.pck`."""
-        found, drawn, joints = tables(evaluation), drawn_figures(evaluation), pck(evaluation, pair)
-        known = {name: interval_of(value, drawn[name]) for name, value in figures_of(evaluation).items()}
+        drawn, joints = drawn_figures(evaluation), pck(evaluation, pair)
+        known = figures_within(evaluation, drawn) | ({PCK: joints.whole} if joints.whole else {})
         figures = PoseFigures(
-            images=found.images,
-            people=found.people,
-            results=found.results,
-            metrics={"ap": _UNKNOWN, "ar": _UNKNOWN} | known | ({PCK: joints.whole} if joints.whole else {}),
+            images=len(evaluation.cocoGt.imgs),
+            people=len(close_joints(evaluation)),
+            results=len(evaluation.cocoDt.anns),
+            metrics={"ap": _UNKNOWN, "ar": _UNKNOWN} | known,
         )
         return cls(evaluation, figures, joints, {"ap": drawn["ap"], PCK: joints.drawn})
 

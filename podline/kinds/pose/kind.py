@@ -1,11 +1,12 @@
 """The kind of task that detects people and their joints."""
 
+# pyright: standard
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import keras  # pyright: ignore[reportMissingTypeStubs]
+import keras
 
 from podline.base.arrays import Arrays
 from podline.base.drawing.picture_sheet import SheetBlock, SheetPicture
@@ -49,12 +50,14 @@ class PoseKind(ReportedKind):
         return pose_objective(recipe, manifest)
 
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
-        """Build the pose network."""
-        return network.pose_model(recipe, manifest)
+        """Build the pose network; it normalises images by the statistics of the training split."""
+        poses, split = PoseSettings.of(recipe).on(manifest.facts), manifest.split("train")
+        fixed = poses.model, poses.side, poses.targets.stride, manifest.skeleton
+        return network.build_pose_model(*fixed, split.mean, split.std, recipe.seed, recipe.precision)
 
     def judge(self, case: Case) -> Judgement:
         """Evaluate a network by the people that it detects."""
-        return judging.judge(case)
+        return judging.judge(case, *(judging.pose_answers(model, case.strategy) for model in (case.before, case.after)))
 
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter

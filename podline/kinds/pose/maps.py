@@ -11,10 +11,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.arrays import Image
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.skeletons import colour_of
 
-Image = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 # Factor for the brightness of the image under the maps.

@@ -19,15 +19,14 @@ from typing import Any
 import keras
 
 from podline.base.errors import SettingsError
-from podline.documents.manifest import Manifest
 from podline.documents.skeleton import Skeleton
-from podline.kinds.pose.settings import PoseModelSettings, PoseSettings
+from podline.kinds.pose.settings import PoseModelSettings
 from podline.models import efficientnet_lite
 from podline.models.blocks import Blocks
 from podline.models.build import trainable_model
 from podline.models.mobilenetv2 import RELU_LIMIT, backbone
 from podline.models.normalisation import Pixels, pixels_of
-from podline.recipes.settings import ModelSettings, Precision, Recipe
+from podline.recipes.settings import ModelSettings, Precision
 
 _LITE_STAGES = 5  # of EfficientNet-Lite0, down to 1/16 of the image
 
@@ -39,17 +38,6 @@ def stage_names(settings: PoseModelSettings) -> tuple[str, ...]:
     """
     kinds = ["paf"] * settings.paf_stages + ["heatmap"] * settings.heatmap_stages
     return tuple(f"stage{number}_{kind}" for number, kind in enumerate(kinds, start=1))
-
-
-def pose_model(recipe: Recipe, manifest: Manifest) -> keras.Model:
-    """Build a pose recipe's model with initial weights; it normalises images by the training split's statistics.
-
-    Raises:
-        SettingsError: see :func:`build_pose_model`.
-    """
-    poses, split = PoseSettings.of(recipe).on(manifest.facts), manifest.split("train")
-    fixed = poses.model, poses.side, poses.targets.stride, manifest.skeleton
-    return build_pose_model(*fixed, split.mean, split.std, recipe.seed, recipe.precision)
 
 
 def build_pose_model(
@@ -74,7 +62,7 @@ def build_pose_model(
     """
     network = pose_network(settings, side, stride, skeleton)
     pixels = pixels_of(ModelSettings(kind=settings.trunk), Pixels(mean, std), len(mean))
-    return trainable_model(network, "pose", *pixels, seed, settings.l2, settings.l2_layers, precision)
+    return trainable_model(network, "pose", pixels, seed, settings.l2, settings.l2_layers, precision)
 
 
 def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: Skeleton) -> keras.Model:

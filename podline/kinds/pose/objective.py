@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 
 from podline.base.frozen import JsonObject
 from podline.contract.objective import Batch, Objective
@@ -14,13 +14,14 @@ from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.network import stage_names
 from podline.kinds.pose.records import KEYPOINTS
 from podline.kinds.pose.settings import PoseSettings
-from podline.kinds.pose.stage_faults import stage_faults
 from podline.kinds.pose.stage_measures import PAF, kind_of, stage_figures, stage_sums, sum_names
 from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.recipes.settings import Recipe
 from podline.training.findings import Finding
 
 IGNORED = "ignored"
+COLLAPSED_VARIATION = 0.05
+"""The least variation of a stage's output relative to the targets; below it, the output is constant."""
 
 
 class PoseObjective(Objective):
@@ -60,9 +61,20 @@ class PoseObjective(Objective):
         losses = {_loss_of(stage): sums[_loss_of(stage)] / examples for stage in self.stages}
         return {"measures": dict(sorted((losses | self._stage_figures(sums)).items()))}
 
-    def faults(self, measures: Mapping[str, float]) -> Iterable[Finding]:
-        """Return a finding for each stage with a constant output."""
-        return stage_faults(measures)
+    def faults(self, measures: Mapping[str, float]) -> Iterator[Finding]:
+        """Yield a finding for each stage with a constant output, which its loss does not show."""
+        for name, value in measures.items():
+            stage, _, measure = name.partition("/")
+            if measure == "variation" and value < COLLAPSED_VARIATION:
+                yield Finding(
+                    "collapsed_stage",
+                    stage,
+                    {"variation": value},
+                    f"{stage} has collapsed: over an image, its outputs vary only {value:.1%} as much as the targets",
+                    "its output is constant, since nearly all of a target is zero: begin again with a longer warm-up "
+                    "or a lower learning rate; if that does not help, give wider targets (task.targets), or a wider "
+                    "stage (task.model.stage_width)",
+                )
 
     def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:
         """Return the share of labelled joints at which the last stage has a peak, as ``joints found``."""

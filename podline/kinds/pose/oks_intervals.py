@@ -8,20 +8,19 @@ people of an image are found or missed together.
 # pyright: standard
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pycocotools.cocoeval import COCOeval
 
-from podline.documents.intervals import ENDS, RESAMPLES
+from podline.contract.noise import Floats
+from podline.documents import intervals
+from podline.documents.intervals import ENDS
 from podline.documents.metric import Metric
-from podline.kinds.pose.oks import OksFigures
 
-# Of pycocotools' ten figures: whether it is a precision or a recall, its OKS threshold (None for the mean over all),
-# and its range of areas: all, medium or large.
-_FIGURES: dict[str, tuple[bool, float | None, int]] = {
+FIGURES: dict[str, tuple[bool, float | None, int]] = {
     "ap": (True, None, 0),
     "ap50": (True, 0.5, 0),
     "ap75": (True, 0.75, 0),
@@ -33,6 +32,11 @@ _FIGURES: dict[str, tuple[bool, float | None, int]] = {
     "ar_medium": (False, None, 1),
     "ar_large": (False, None, 2),
 }
+"""pycocotools' ten figures in its order, 0…1: name → (is it a precision, its OKS threshold, its range of areas).
+
+They are average precision (AP) and average recall (AR), at one OKS threshold or, for None, as the mean over 0.5, 0.55 …
+0.95. The ranges are 0 for all areas, 1 for medium (32² to 96² pixels) and 2 for large.
+"""
 _AREAS = 3
 
 
@@ -47,24 +51,23 @@ class _Results(NamedTuple):
     """
 
     images: npt.NDArray[np.int64]
-    right: npt.NDArray[np.float64]
-    wrong: npt.NDArray[np.float64]
+    right: Floats
+    wrong: Floats
     people: npt.NDArray[np.int64]
 
 
-def figures_within(evaluation: COCOeval, draws: int = RESAMPLES, seed: int = 0) -> dict[str, Metric]:
-    """Return pycocotools' figures with 95 % intervals, by name; leave out figures for sizes that no person has."""
-    drawn = drawn_figures(evaluation, draws, seed)
+def figures_within(evaluation: COCOeval, drawn: Mapping[str, Floats]) -> dict[str, Metric]:
+    """Return :func:`figures_of` with 95 % intervals; ``drawn`` is the evaluation's :func:`drawn_figures`."""
     return {name: interval_of(value, drawn[name]) for name, value in figures_of(evaluation).items()}
 
 
 def figures_of(evaluation: COCOeval) -> dict[str, float]:
     """Return pycocotools' figures by name; leave out figures for sizes that no person has."""
-    values = zip(OksFigures.model_fields, evaluation.stats.tolist(), strict=True)
+    values = zip(FIGURES, evaluation.stats.tolist(), strict=True)
     return {name: value for name, value in values if value >= 0}
 
 
-def drawn_figures(evaluation: COCOeval, draws: int = RESAMPLES, seed: int = 0) -> dict[str, npt.NDArray[np.float64]]:
+def drawn_figures(evaluation: COCOeval) -> dict[str, Floats]:
     """Return pycocotools' figures of each bootstrap sample of images, by name, (draws,).
 
     Two evaluations of the same images use the same samples. A sample without people of a figure's size gives NaN;
@@ -72,10 +75,10 @@ def drawn_figures(evaluation: COCOeval, draws: int = RESAMPLES, seed: int = 0) -
     """
     images, thresholds = len(evaluation.params.imgIds), evaluation.params.iouThrs
     parts = [list(_by_category(evaluation, area)) for area in range(_AREAS)]
-    drawn = {name: np.full(draws if images else 0, np.nan) for name in OksFigures.model_fields}
-    for draw, times in enumerate(drawn_times(images, draws, seed)):
+    drawn = {name: np.full(intervals.RESAMPLES if images else 0, np.nan) for name in FIGURES}
+    for draw, times in enumerate(drawn_times(images)):
         measured = [_measured(part, times, evaluation.params.recThrs) for part in parts]
-        for name, (is_precision, threshold, area) in _FIGURES.items():
+        for name, (is_precision, threshold, area) in FIGURES.items():
             by_threshold = measured[area][0 if is_precision else 1]
             if by_threshold is not None:
                 chosen = slice(None) if threshold is None else np.isclose(thresholds, threshold)
@@ -83,14 +86,14 @@ def drawn_figures(evaluation: COCOeval, draws: int = RESAMPLES, seed: int = 0) -
     return drawn
 
 
-def drawn_times(images: int, draws: int = RESAMPLES, seed: int = 0) -> Iterator[npt.NDArray[np.int64]]:
+def drawn_times(images: int) -> Iterator[npt.NDArray[np.int64]]:
     """Yield bootstrap samples: how often each sample contains each image, (images,); none without images."""
-    rng = np.random.default_rng(seed)
-    for _ in range(draws if images else 0):
+    rng = np.random.default_rng(0)
+    for _ in range(intervals.RESAMPLES if images else 0):
         yield np.bincount(rng.integers(images, size=images), minlength=images)
 
 
-def interval_of(value: float, drawn: npt.NDArray[np.float64]) -> Metric:
+def interval_of(value: float, drawn: Floats) -> Metric:
     """Return a figure with the 95 % percentile interval of its values in bootstrap samples, (draws,)."""
     low, high = np.quantile(drawn[~np.isnan(drawn)], ENDS).tolist()
     return Metric(value=value, low=low, high=high)
@@ -124,8 +127,8 @@ def _results(by_image: dict[int, Any], people: npt.NDArray[np.int64]) -> _Result
 
 
 def _measured(
-    parts: list[_Results], times: npt.NDArray[np.int64], recalls: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | tuple[None, None]:
+    parts: list[_Results], times: npt.NDArray[np.int64], recalls: Floats
+) -> tuple[Floats, Floats] | tuple[None, None]:
     """Return average precision and recall at each OKS threshold, as means over categories; None without people.
 
     Image i counts ``times[i]`` times. The figures equal those of ``COCOeval.accumulate`` for a data set with as many
@@ -138,9 +141,7 @@ def _measured(
     return np.mean(precisions, axis=0), np.mean(reached, axis=0)
 
 
-def _precision_and_recall(
-    part: _Results, times: npt.NDArray[np.int64], recalls: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _precision_and_recall(part: _Results, times: npt.NDArray[np.int64], recalls: Floats) -> tuple[Floats, Floats]:
     weights = times[part.images]
     right, wrong = np.cumsum(part.right * weights, axis=1), np.cumsum(part.wrong * weights, axis=1)
     recall = right / (times @ part.people)

@@ -24,7 +24,7 @@ from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Pair
 from podline.kinds.pose.coco_results import Person
-from podline.kinds.pose.oks import joint_names, people_in
+from podline.kinds.pose.oks import ImageMatches, image_matches, joint_names, people_in
 from podline.kinds.pose.oks_intervals import drawn_times, interval_of
 from podline.kinds.pose.settings import PoseSettings
 from podline.recipes.settings import Recipe
@@ -103,29 +103,19 @@ def _length(annotation: Person, truth: npt.NDArray[Any], ends: list[int] | None)
 def _matched(evaluation: COCOeval) -> Iterator[tuple[Person, Person | None]]:
     """Yield every instance that counts with the result that is paired with it, or None."""
     found: Any = evaluation.cocoDt.anns
-    for image in evaluation.evalImgs:
-        if image is not None and image["aRng"] == evaluation.params.areaRng[0]:
-            results = _results(evaluation, image)
-            for person, ignored in zip(image["gtIds"], image["gtIgnore"], strict=True):
-                if not ignored:
-                    yield people_in(evaluation)[person], found.get(results.get(person))
+    for image in image_matches(evaluation):
+        results = _results(image)
+        for person in image.people:
+            yield people_in(evaluation)[person], found.get(results.get(person))
 
 
-def _results(evaluation: Any, image: Any) -> dict[int, int]:
-    """Return the id of the result that is paired with each instance of one image, by the instance's id."""
-    key = image["image_id"], image["category_id"]
-    # OKS by result (highest score first) and instance (in the order of the annotations).
-    similarity, annotations = (
-        np.asarray(evaluation.ious[key]),
-        evaluation.cocoGt.getAnnIds(imgIds=key[0], catIds=key[1]),
-    )
-    rows = list(zip(image["dtIds"], image["dtMatches"][0], image["dtIgnore"][0], strict=True))
-    results = {int(person): result for result, person, _ in rows if person > 0}
-    remaining = {person for person, ignored in zip(image["gtIds"], image["gtIgnore"], strict=True) if not ignored}
-    remaining -= results.keys()
-    for row, (result, person, ignored) in enumerate(rows):
-        if remaining and not (person > 0 or ignored):
-            oks, nearest = max((similarity[row, annotations.index(each)], each) for each in sorted(remaining))
+def _results(image: ImageMatches) -> dict[int, int]:
+    """Return the id of the result that is paired with each instance of one image, by the instance's number."""
+    results = dict(zip(image.matches, image.results, strict=True))
+    remaining = {*image.people} - results.keys()
+    for row, (result, match, ignored) in enumerate(zip(image.results, image.matches, image.ignored, strict=True)):
+        if remaining and not (match or ignored):
+            oks, nearest = max((image.similarity[row][each], each) for each in remaining)
             if oks > 0:
                 results[nearest] = result
                 remaining.remove(nearest)

@@ -64,9 +64,7 @@ class PeopleReader(PictureReader):
         stride, decoding = self.poses.targets.stride, self.poses.decoding
         [people] = decode_people(heatmaps[None], pafs[None], stride, decoding, self.skeleton)
         results = people_to_results(people, _image_id(name, place), LetterBox(*size, self.poses.side), self.skeleton)
-        kept = [
-            {**person, "file_name": Path(name).name} for person in results if person["score"] >= (self.threshold or 0.0)
-        ]
+        kept = [{**person, "file_name": Path(name).name} for person in results if person["score"] >= self.threshold]
         return PicturePrediction(file=name, width=size[0], height=size[1], people=tuple(kept))
 
     def drawn(self, said: PicturePrediction, pixels: Image) -> Image:
@@ -80,15 +78,11 @@ def reader(
 ) -> PeopleReader:
     """Return the reader of pictures for a run's model; by default with the threshold that its evaluation chose."""
     if threshold is None:
-        threshold = _threshold(store, training.folder, reporter)
-    return PeopleReader(PoseSettings.of(training.recipe), threshold, manifest.skeleton)
-
-
-def _threshold(store: Store, folder: str, reporter: Reporter) -> float:
-    chosen = chosen_threshold(store, folder)
-    if chosen is None:
+        threshold = chosen_threshold(store, training.folder)
+    if threshold is None:
+        threshold = 0.0
         reporter.warn("instances of any score are drawn, since no evaluation chose a score threshold; give --threshold")
-    return chosen or 0.0
+    return PeopleReader(PoseSettings.of(training.recipe), threshold, manifest.skeleton)
 
 
 def _image_id(name: str, place: int) -> int:

@@ -1,23 +1,26 @@
 """Sections and verdict of a pose network's report."""
 
+# pyright: standard
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from podline.base.drawing.drawing import ACCENT, MUTED, chart
+from podline.base.drawing.svg import Svg
 from podline.base.figures import count, percent
 from podline.compare.settings import NONE
 from podline.documents.any_evaluation import Scored
 from podline.documents.manifest import TRAIN
 from podline.documents.skeleton import Skeleton
-from podline.kinds.pose import charts
 from podline.kinds.pose.document import PoseEvaluation
-from podline.kinds.pose.figures import PCK
-from podline.kinds.pose.judged_pictures import JudgedPicture, judged_pictures, maps_of_image
+from podline.kinds.pose.figures import PCK, JointFigures
+from podline.kinds.pose.judged_pictures import JudgedPicture, judged_pictures, stored_maps
 from podline.kinds.pose.maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.kinds.pose.skeletons import CENTER, LEFT, RIGHT, with_skeletons
 from podline.recipes.measures import measure_named, metric_text, shown
 from podline.report import verdict
 from podline.report.blocks import Block, Chart, Fold, Grid, Heading, Key, Picture, Pictures, Table, Text, Tile
+from podline.report.charts import words_on_the_left
 from podline.report.facts import RunFacts
 from podline.report.kind_report import Headline
 from podline.report.pictures import SMALL_PHOTO, photo_uri
@@ -100,13 +103,14 @@ def _pair(picture: JudgedPicture, skeleton: Skeleton) -> Picture:
 @section("Maps of the network")
 def maps(run: RunFacts) -> Iterator[Block]:
     """Show the heatmaps and fields of one image, beside their targets."""
-    of_image = maps_of_image(run.store, run.spec, run.manifest, PoseEvaluation.of(run.evaluation))
-    if of_image is None:
+    evaluation = PoseEvaluation.of(run.evaluation)
+    stored = stored_maps(run.store, run.spec, run.manifest, evaluation)
+    if stored is None:
         return
-    image, found, skeleton = of_image.image, of_image.maps, run.manifest.skeleton
+    (image, found), skeleton = stored, run.manifest.skeleton
     fields = bool(found.pafs.shape[-1])
     yield Text(
-        f"For image {of_image.image_id}: all heatmaps at once, each joint in its skeleton’s colour"
+        f"For image {evaluation.maps_of}: all heatmaps at once, each joint in its skeleton’s colour"
         + ("; and the strongest part affinity field of each cell, with its direction as hue" if fields else "")
         + ". The right side shows the targets."
     )
@@ -169,7 +173,7 @@ def metrics(run: RunFacts) -> Iterator[Block]:
     yield Text(_threshold(evaluation))
     yield Heading("By joint")
     caption = "A joint is close if its similarity to the label is at least 0.5."
-    yield Grid(Chart(charts.joints(evaluation.joints), caption=caption), _joints(evaluation))
+    yield Grid(Chart(_joint_chart(evaluation.joints), caption=caption), _joints(evaluation))
 
 
 def _metric(side: Scored, name: str) -> str:
@@ -195,6 +199,28 @@ def _threshold(evaluation: PoseEvaluation) -> str:
         f"and {count(judged.kept - judged.right)} of {count(judged.kept)} results are false alarms "
         f"(precision {percent(judged.precision)}). AP itself needs no threshold."
     )
+
+
+def _joint_chart(joints: Sequence[JointFigures]) -> Svg:
+    """Draw bars by joint: the shares of its labels in detected people, and of its labels predicted closely."""
+    shares = [joint.close / joint.labelled if joint.labelled else 0.0 for joint in joints]
+    found = [joint.in_found / joint.labelled if joint.labelled else 0.0 for joint in joints]
+    names = [joint.joint.replace("_", " ") for joint in joints]
+    alt = "Share of each joint’s labels that are predicted closely: " + ", ".join(
+        f"{name} {percent(share)}" for name, share in zip(names, shares, strict=True)
+    )
+    with chart("joints", f"{alt}.", height=0.6 + 0.22 * len(names)) as drawing:
+        (axes,) = drawing.axes()
+        places = range(len(names))
+        axes.barh(places, found, 0.62, color=MUTED, alpha=0.35, linewidth=0, label="in instances found")
+        axes.barh(places, shares, 0.62, color=ACCENT, linewidth=0, label="and close")
+        axes.set_yticks(places, names)
+        words_on_the_left(axes)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.set_xlim(0, 1)
+        axes.set_xlabel("share of the labelled joints")
+        drawing.figure.legend(loc="outside upper right", ncols=2)
+    return drawing.svg
 
 
 def _joints(evaluation: PoseEvaluation) -> Table:

@@ -6,19 +6,16 @@ from __future__ import annotations
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
-from podline.base.arrays import Arrays
-from podline.base.drawing.picture_sheet import Image, PictureRow, SheetBlock, SheetPicture
+from podline.base.arrays import Arrays, Image
+from podline.base.drawing.picture_sheet import PictureRow, SheetBlock, SheetPicture
 from podline.base.plurals import plural
 from podline.base.progress import Reporter
 from podline.data.letterbox import LetterBox
 from podline.data.reader import open_split
 from podline.documents.manifest import TEST, Manifest
 from podline.documents.skeleton import Skeleton
-from podline.evaluation.forward import News
-from podline.input.pipeline import EvaluationInput
-from podline.kinds.pose.judging import FIELDS, chosen_threshold, find_people, pose_answers
+from podline.kinds.pose.judging import chosen_threshold, detected
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.skeletons import poses_of, with_skeletons
 from podline.stages.tools import ShowSpec
@@ -45,13 +42,11 @@ def sheet_block(
 ) -> tuple[SheetBlock, int, int]:
     """Return the first test images with people, detected and labelled; the numbers of judged and correct ones are 0."""
     poses = PoseSettings.of(spec.recipe)
-    answers = pose_answers(model, tf.distribute.get_strategy())
     reader = open_split(store, spec.dataset_folder, manifest, TEST)
     people = reader.gather(np.arange(len(reader)), [_PEOPLE])[_PEOPLE]
     ids = np.flatnonzero(people)[: spec.examples]  # others have no people to show
-    batches = EvaluationInput(reader, manifest, FIELDS, batch_size=spec.recipe.evaluation_batch_size, ids=ids)
     threshold = chosen_threshold(store, f"runs/{spec.run}") or 0.0
-    found = find_people(answers, batches, poses, News(reporter, batches.count).done)
+    found = detected(model, spec.recipe, reader, manifest, reporter, ids)
     shown = [person for person in found if person["score"] >= threshold]
     records = reader.gather(ids, ["image", "image_id", "size", _KEYPOINTS])
     pictures = []

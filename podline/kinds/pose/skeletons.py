@@ -8,11 +8,11 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.arrays import Image
 from podline.data.keypoints import from_annotated
 from podline.documents.skeleton import Skeleton, side_of
 from podline.kinds.pose.coco_results import Results
 
-Image = npt.NDArray[np.uint8]
 Colour = tuple[int, int, int]
 
 LEFT: Colour = (54, 150, 255)

@@ -14,8 +14,8 @@ from podline.documents.versions import version_of, versions
 from podline.recipes import official
 from podline.recipes.datasets import settings_of
 from podline.recipes.settings import Recipe
-from podline.stages.specs import ConvertResult, TrainSpec
-from podline.stages.table import CONVERT, STAGES
+from podline.stages.specs import SPEC, ConvertResult, TrainResult, TrainSpec
+from podline.stages.table import CONVERT, TRAIN
 from podline.store.contract import Store
 
 
@@ -31,20 +31,6 @@ class Dataset:
     def folder(self) -> str:
         """The folder, relative to the store's root."""
         return dataset_folder(self.name, self.fingerprint)
-
-
-@dataclass(frozen=True)
-class StoredRun:
-    """A training run with the completion record of each stage, in order; ``touched`` is the newest one's Unix time."""
-
-    name: str
-    stages: dict[str, Completion]
-    touched: float
-
-    @property
-    def folder(self) -> str:
-        """The folder, relative to the store's root."""
-        return f"runs/{self.name}"
 
 
 def datasets(store: Store, name: str | None = None) -> list[Dataset]:
@@ -174,29 +160,36 @@ def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
     return official.remarks(manifest.dataset, converted, manifest.quarantined, check, contradicting)
 
 
-def runs(store: Store) -> list[StoredRun]:
-    """Return the runs with at least one finished stage, the most recently changed run first."""
-    records = (name.split("/") for name in store.list("runs"))
-    found = [run_of(store, name) for name in {parts[1] for parts in records if parts[2:3] == ["stages"]}]
-    return sorted(found, key=lambda run: (-run.touched, run.name))
-
-
-def run_of(store: Store, name: str) -> StoredRun:
-    """Return a run by name.
+def completion_of(store: Store, run: str, stage: str) -> Completion | None:
+    """Return the completion record of a run's stage; None if the stage is not finished.
 
     Raises:
         StoreError: the run does not exist.
-        ArtifactError: a stage's completion record cannot be read.
+        ArtifactError: the record cannot be read.
     """
-    folder = f"runs/{name}"
-    found = {record.name.split("/")[-1].removesuffix(".json"): record for record in store.listing(f"{folder}/stages")}
-    # An installed stage comes last: its package may be gone.
-    order = [*(stage for stage in STAGES if stage in found), *sorted(found.keys() - STAGES.keys())]
-    present = {stage: found[stage] for stage in order}
-    if not present:
-        raise StoreError(f"{store.where(folder)} has no finished stage; {_instead_of(store, name)}")
-    touched = max(record.published for record in present.values())
-    return StoredRun(name, {stage: read_completion(store, folder, stage) for stage in present}, touched)
+    if store.exists(completion_name(f"runs/{run}", stage)):
+        return read_completion(store, f"runs/{run}", stage)
+    _require_run(store, run)
+    return None
+
+
+def train_result(store: Store, run: str) -> TrainResult:
+    """Return the result of a finished training.
+
+    Raises:
+        StoreError: the run does not exist, or is not finished.
+        ArtifactError: the completion record cannot be read.
+    """
+    record = completion_of(store, run, TRAIN.name)
+    if record is None:
+        raise StoreError(f"{store.uri}: run {run} is not finished; finish it with `podline train {run}`")
+    return TrainResult.model_validate(record.result)
+
+
+def _require_run(store: Store, name: str) -> None:
+    file = f"runs/{name}/{SPEC}"
+    if not store.exists(file):
+        raise StoreError(f"{store.where(file)} does not exist; {_instead_of(store, name)}")
 
 
 def _instead_of(store: Store, name: str) -> str:
@@ -220,10 +213,8 @@ def training_of(store: Store, name: str, recipe: Recipe | None = None) -> TrainS
         ArtifactError: the run's spec cannot be read.
         SettingsError: the run uses another data set.
     """
-    file = f"runs/{name}/spec.json"
-    if not store.exists(file):
-        raise StoreError(f"{store.where(file)} does not exist; {_instead_of(store, name)}")
-    stored = read_model(store, file, TrainSpec, "a training spec", "train the run again")
+    _require_run(store, name)
+    stored = read_model(store, f"runs/{name}/{SPEC}", TrainSpec, "a training spec", "train the run again")
     training = stored.model_copy(update={"root": store.uri})
     if recipe is not None and training.recipe.dataset != recipe.dataset:
         raise SettingsError(

@@ -10,7 +10,8 @@ from podline.data.versions.fingerprint import effective, memory_of
 from podline.documents import champions
 from podline.documents.completion import completion_name
 from podline.settings.machine import load
-from podline.stages.specs import ConvertSpec, Spec, TrainSpec
+from podline.stages.base import Spec
+from podline.stages.specs import ConvertSpec, TrainSpec
 from podline.stages.table import stage_of
 from podline.store.contract import Store, explained
 from podline.store.folder import mirror_of

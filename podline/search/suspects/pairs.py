@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.data.images.hashing import Boxes, agreement, hashes
-from podline.data.images.near import COLOUR, CONTRAST, CORRELATION, close
+from podline.data.images.hashing import Boxes, hashes
+from podline.data.images.near import CONTRAST, agree, close
 from podline.data.reader import SplitReader
 from podline.data.records import IMAGE
 
@@ -59,18 +59,12 @@ def label_pairs(readers: Mapping[str, SplitReader], labels: Mapping[str, Numbers
     boxes = np.concatenate([_boxes(reader) for reader in readers.values()])
     hashed = hashes(read, boxes)
     clear = np.flatnonzero(hashed["contrast"] >= CONTRAST)
-    pairs = _close(hashed["hash"][clear], every[clear])
-    ones, others = clear[pairs].T
-    found, seen = list[LabelPair](), set[int]()
-    for start in range(0, len(ones), _BLOCK):
-        one, other = (side[start : start + _BLOCK] for side in (ones, others))
-        correlation, colour = agreement(read, boxes, one, other)
-        for at in np.flatnonzero((correlation >= CORRELATION) & (colour <= COLOUR)).tolist():
-            first, second = int(one[at]), int(other[at])
-            if first not in seen:
-                seen.add(first)
-                (split, record), (other_split, repeated) = (_place(edges, row) for row in (first, second))
-                found.append(LabelPair(names[split], record, names[other_split], repeated, int(every[second])))
+    pairs = clear[_close(hashed["hash"][clear], every[clear])]
+    pairs = pairs[agree(read, boxes, *pairs.T)]
+    found = list[LabelPair]()
+    for first, second in pairs[np.unique(pairs[:, 0], return_index=True)[1]].tolist():
+        (split, record), (other_split, repeated) = (_place(edges, row) for row in (first, second))
+        found.append(LabelPair(names[split], record, names[other_split], repeated, int(every[second])))
     return found
 
 

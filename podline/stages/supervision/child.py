@@ -36,9 +36,11 @@ from podline.base.interruptions import Interruption, interruptible
 from podline.base.progress import Event, Listener, Reporter, silent, to_line
 from podline.base.stopwatch import spans
 from podline.settings.cluster import lost
-from podline.settings.machine import STAGE_MARK, load
+from podline.settings.environment import STAGE_MARK
+from podline.settings.machine import cluster, load
 from podline.settings.strategies import WORKERS
-from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
+from podline.stages.base import Result, Spec
+from podline.stages.specs import TrainSpec
 from podline.stages.supervision import processes
 from podline.stages.supervision.stacks import STACKS_SIGNAL
 from podline.stages.table import Stage
@@ -155,7 +157,7 @@ def _only_writer(store: Store, stage: str, spec: Spec, holder: str, reporter: Re
 
     Only the chief of several workers holds the lease of the run's folder, since only it writes there.
     """
-    waiting, suffix = locks.Waiting(reporter), part_of_work(spec)
+    waiting, suffix = locks.Waiting(reporter), worker_suffix(spec)
     if spec.record_folder and not suffix:
         with writing(store, spec.record_folder, holder, waiting) as writer:
             yield writer.waited
@@ -165,6 +167,16 @@ def _only_writer(store: Store, stage: str, spec: Spec, holder: str, reporter: Re
         with explained("write to the store", store.uri):
             waited = stack.enter_context(locks.turn(lock, holder, waiting))
         yield waited
+
+
+def worker_suffix(spec: Spec) -> str:
+    """Return ``-worker-N`` for all workers of a stage but the chief, to make file names unique; else an empty text.
+
+    Raises:
+        SettingsError: the environment does not name the workers.
+    """
+    place = cluster().place if spec.by_workers else 0
+    return f"-worker-{place}" if place else ""
 
 
 @contextlib.contextmanager

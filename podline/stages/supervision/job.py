@@ -16,9 +16,8 @@ from podline.base.progress import Listener, Reporter, from_line, report_stage
 from podline.settings.machine import Settings
 from podline.settings.strategies import WORKERS
 from podline.stages.specs import TrainResult, TrainSpec
-from podline.stages.supervision import slurm
 from podline.stages.supervision.ray_jobs import RayJobs
-from podline.stages.supervision.schedulers import CANCELLED, COMPLETED, PENDING, ScheduledJob, Scheduler
+from podline.stages.supervision.slurm import CANCELLED, COMPLETED, PENDING, ScheduledJob, Slurm
 from podline.stages.table import TRAIN
 from podline.store.contract import BUCKET_SCHEME
 from podline.store.opening import open_store
@@ -63,7 +62,7 @@ class _Followed:
                 "one, or start each host's process by hand (docs/how-to/strategies.md)"
             )
         self._machine, address = machine, machine.launch.partition(":")[2]
-        self._scheduler: Scheduler = RayJobs(address) if address else slurm
+        self._scheduler = RayJobs(address) if address else Slurm()
         store = open_store(spec.root)
         self._root = store.uri  # absolute
         if spec.strategy not in ("auto", WORKERS):

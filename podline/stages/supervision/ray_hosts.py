@@ -19,8 +19,9 @@ from podline.base.plurals import plural
 from podline.base.progress import Event, Listener, Reporter, ignored
 from podline.recipes.settings import Recipe
 from podline.settings import cluster as clusters
+from podline.settings.environment import export
 from podline.settings.launchers import Wanted, sharing
-from podline.settings.machine import Settings, export
+from podline.settings.machine import Settings
 from podline.settings.machine import load as load_settings
 from podline.settings.strategies import WORKERS
 from podline.stages.first_cause import ended_first

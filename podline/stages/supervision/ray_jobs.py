@@ -1,4 +1,4 @@
-"""The :class:`podline.stages.supervision.schedulers.Scheduler` of Ray, which uses the Jobs API of the head node.
+"""Ray's scheduler, used through the Jobs API of the head node; :mod:`podline.stages.supervision.slurm` is the other.
 
 A job runs :mod:`podline.stages.supervision.ray_hosts` once on the head node, whose ``python`` must have Podline.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from podline.base.errors import WorkerLostError, one_line
 from podline.settings.machine import Settings, variables
 from podline.stages.supervision.ray_hosts import library
-from podline.stages.supervision.schedulers import CANCELLED, COMPLETED, ScheduledJob
+from podline.stages.supervision.slurm import CANCELLED, COMPLETED, ScheduledJob
 
 _STATES = {"STOPPED": CANCELLED, "SUCCEEDED": COMPLETED}
 
@@ -25,8 +25,8 @@ class RayJobs:
         address: the address of Ray's dashboard, ``http://HEAD:8265``.
     """
 
-    NAME: str = "Ray"
-    PROGRAM: Sequence[str] = ("python", "-P", "-m", "podline.stages.supervision.ray_hosts")
+    NAME = "Ray"
+    PROGRAM = ("python", "-P", "-m", "podline.stages.supervision.ray_hosts")
 
     def __init__(self, address: str) -> None:
         self._address = address.rstrip("/")

@@ -15,7 +15,7 @@ from podline.base.errors import PodlineError, SettingsError, TpuSetupError
 from podline.base.progress import Event, Listener, Reporter
 from podline.settings.machine import Settings
 from podline.settings.tpu_settings import TpuSettings
-from podline.stages.specs import Result, Spec
+from podline.stages.base import Result, Spec
 from podline.stages.supervision.supervisor import Ending, run_stage
 from podline.stages.table import stage_of
 from podline.store.opening import open_store

@@ -21,7 +21,7 @@ from typing import Any
 
 from podline.base.cores import free_memory
 from podline.base.errors import PodlineError
-from podline.settings.machine import STAGE_MARK, child_environment
+from podline.settings.environment import STAGE_MARK, child_environment
 from podline.stages.supervision import processes
 from podline.stages.supervision.child import Order
 from podline.stages.table import Stage

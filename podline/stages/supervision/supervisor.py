@@ -38,10 +38,11 @@ from podline.base.errors import (
 from podline.base.figures import size
 from podline.base.progress import Event, Listener, Reporter, beside, from_line, report_stage
 from podline.settings.machine import Settings, cluster
+from podline.stages.base import Result, Spec
 from podline.stages.first_cause import tell_cause
-from podline.stages.specs import Result, Spec, TrainSpec, part_of_work
+from podline.stages.specs import TrainSpec
 from podline.stages.supervision import processes
-from podline.stages.supervision.child import Order
+from podline.stages.supervision.child import Order, worker_suffix
 from podline.stages.supervision.stacks import STACKS_SIGNAL, where
 from podline.stages.supervision.starts import ChildProcess, child_process, start_following
 from podline.stages.supervision.tensorflow_noise import NOISE
@@ -374,7 +375,7 @@ def _kept(log: Path, store: Store) -> Iterator[None]:
 
 
 def _log_file(store: Store, stage: Stage[Any, Any], spec: Spec) -> Path:
-    path = store.own_folder("logs") / f"{stage.name}-{spec.digest()[:12]}{part_of_work(spec)}.log"
+    path = store.own_folder("logs") / f"{stage.name}-{spec.digest()[:12]}{worker_suffix(spec)}.log"
     with explained("write to the store", store.uri):
         path.touch()
     return path

@@ -76,7 +76,7 @@ def _filtered_errors() -> Iterator[None]:
     # Imported only here, so that `podline --help` need not wait.
     import subprocess  # noqa: PLC0415
 
-    from podline.settings.machine import quiet_libraries  # noqa: PLC0415
+    from podline.settings.environment import quiet_libraries  # noqa: PLC0415
 
     quiet_libraries()
     usual, (reading, writing) = os.dup(2), os.pipe()

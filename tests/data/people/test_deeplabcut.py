@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from coco_files import people_in
+from mice import HEIGHT, WIDTH, opened
 
 from podline.base.errors import SourceError
 from podline.data.check import check
-from podline.data.sources.source import Source, open_raw
-from podline.recipes import datasets, registry
+from podline.recipes import registry
 from podline.store.folder import FolderStore
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -23,7 +23,6 @@ PARTS = ("snout", "left ear", "right ear", "tail")
 SKELETON = [["snout", "left ear"], ["snout", "right ear"], ["snout", "tail"]]
 CONFIG = f"Task: open\nbodyparts: {json.dumps(PARTS)}\nskeleton: {json.dumps([*SKELETON, ['bodypart1', 'objectA']])}\n"
 FOLDER = "labeled-data/video 1"
-WIDTH, HEIGHT = 80, 60
 
 
 def frames(individuals: int) -> np.ndarray:
@@ -52,21 +51,13 @@ def project(root: Path, frame: pd.DataFrame, config: str = CONFIG, seed: int = 0
     return root
 
 
-def opened(source: Path, work: Path, **settings: Any) -> Source:
-    dataset = datasets.find("keypoints")
-    given = dataset.settings_of({"side": 64, "max_people": 3, **settings})
-    found = open_raw(dataset, str(source), given, work)
-    assert found.skeleton
-    return found
-
-
 @pytest.mark.parametrize(("individuals", "cells"), [((), 1), (("one", "two"), 3)])
 @pytest.mark.parametrize("given", [".", "labeled-data", FOLDER, f"{FOLDER}/CollectedData_me.csv"])
 def test_a_table_gives_every_label_its_place(
     tmp_path: Path, individuals: tuple[str, ...], cells: int, given: str
 ) -> None:
     places = frames(max(1, len(individuals)))
-    source = opened(project(tmp_path / "project", table(places, cells, individuals)) / given, tmp_path / "work")
+    source = opened(project(tmp_path / "project", table(places, cells, individuals)) / given)
     prefix = {".": f"{FOLDER}/", "labeled-data": "video 1/"}.get(given, "")
     found = {image.name: image for images in people_in(source).values() for image in images}
     assert len(found) == 11, "a frame without a label is not learned"
@@ -88,22 +79,22 @@ def test_what_is_there_once_is_a_category_of_its_own(tmp_path: Path) -> None:
     frame = frame.drop(columns=[("me", "single", "tail", "x"), ("me", "single", "tail", "y")])
     root = project(tmp_path / "project", frame, "")
     with pytest.raises(SourceError, match=r"individual \(4 joints\), single \(3 joints\)"):
-        opened(root, tmp_path / "work")
+        opened(root)
     (root / "config.yaml").unlink()
-    assert opened(root, tmp_path / "work", category="single").skeleton.joints == PARTS[:3]
+    assert opened(root, category="single").skeleton.joints == PARTS[:3]
 
 
 def test_tables_of_several_videos_are_one_set(tmp_path: Path) -> None:
     root = project(tmp_path / "project", table(frames(1)))
     (root / FOLDER).rename(root / "labeled-data" / "video 2")
     project(root, table(frames(1)), seed=1)
-    source = opened(root, tmp_path / "work")
+    source = opened(root)
     assert source.read == 22
     (root / FOLDER / "CollectedData_me.csv").write_text(
         (root / FOLDER / "CollectedData_me.csv").read_text().replace("tail", "paw")
     )
     with pytest.raises(SourceError, match=r"video 2.* has the body parts .*tail vs .*paw"):
-        opened(root, tmp_path / "work")
+        opened(root)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +108,10 @@ def test_tables_of_several_videos_are_one_set(tmp_path: Path) -> None:
 )
 def test_empty_cells_of_an_edited_table_change_nothing(tmp_path: Path, change: Any) -> None:
     root = project(tmp_path / "project", table(frames(1)))
-    found = people_in(opened(root, tmp_path / "work"))
+    found = people_in(opened(root))
     file = root / FOLDER / "CollectedData_me.csv"
     file.write_bytes(change(file.read_text()).encode())
-    assert people_in(opened(root, tmp_path / "work")) == found
+    assert people_in(opened(root)) == found
 
 
 @pytest.mark.parametrize(
@@ -142,7 +133,7 @@ def test_a_table_that_cannot_be_is_refused_with_file_and_line(tmp_path: Path, ch
     file = root / FOLDER / "CollectedData_me.csv"
     file.write_text(change(file.read_text()))
     with pytest.raises(SourceError, match=problem) as error:
-        opened(root, tmp_path / "work")
+        opened(root)
     assert "CollectedData_me.csv" in str(error.value)
     recipe, store = registry.get("keypoints"), FolderStore(tmp_path / "root")
     with pytest.raises(SourceError, match=problem):  # data check tells the same

@@ -119,13 +119,13 @@ def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp
     open_source("cifar10", str(archive), source_cache(open_store(root)))
     listed = store("list").splitlines()
     folders = [Path(line.split()[0]) for line in listed if "a cached source  in use" in line]
-    assert len(folders) == 8  # the archive's files, the pixels of each batch, and the table
+    assert len(folders) == 7  # the archive's files, and the pixels of each batch
     said = store("prune", "--days", "0", "--yes")
     assert all(f"{folder} stays: a living process uses it" in said for folder in folders)
     _end()
     assert "would be deleted" in store("prune", "--days", "0")
     assert all(folder.is_dir() for folder in folders)
-    assert "8 folders" in store("prune", "--days", "0", "--yes")
+    assert "7 folders" in store("prune", "--days", "0", "--yes")
     assert not any(folder.exists() for folder in folders)
     open_source("cifar10", str(archive), source_cache(open_store(root)))
     _end()

@@ -15,15 +15,23 @@ from pycocotools import coco
 from pycocotools.cocoeval import COCOeval
 
 from podline.data.letterbox import LetterBox
+from podline.documents import intervals
 from podline.documents.skeleton import COCO
 from podline.kinds.pose import oks_intervals
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import DecodedPeople
-from podline.kinds.pose.images import by_image, ranked
-from podline.kinds.pose.oks import OksFigures, at_threshold, judged, tables
-from podline.kinds.pose.oks_intervals import figures_within
+from podline.kinds.pose.figures import PeopleFigures
+from podline.kinds.pose.oks import (
+    at_threshold,
+    by_image,
+    close_joints,
+    joint_figures,
+    judged,
+    ranked,
+    score_threshold,
+)
+from podline.kinds.pose.oks_intervals import FIGURES, drawn_figures, figures_within
 from podline.kinds.pose.pck import pck
-from podline.kinds.pose.ranked_images import PeopleFigures
 
 
 def pycocotools_figures(truth, results, folder):
@@ -39,12 +47,12 @@ def pycocotools_figures(truth, results, folder):
     return evaluation.stats.tolist()
 
 
-def figures_of(truth, results):
-    return tables(judged(truth, results))
-
-
 def figures(truth, results):
-    return list(figures_of(truth, results).figures.model_dump().values())
+    return judged(truth, results).stats.tolist()
+
+
+def with_intervals(evaluation):
+    return figures_within(evaluation, drawn_figures(evaluation))
 
 
 POSE = np.full((17, 3), 2) + np.arange(17)[:, None] * [6, 9, 0]
@@ -96,8 +104,10 @@ def test_ids_of_annotations_change_no_figure(ids):
     ]
     people = [{**person, "id": new} for person, new in zip(truth["annotations"], ids, strict=False)]
     renumbered = truth | {"annotations": people}
-    assert figures_of(renumbered, results) == figures_of(truth, results)
-    assert by_image(judged(renumbered, results), 0.0) == by_image(judged(truth, results), 0.0)
+    one, other = judged(renumbered, results), judged(truth, results)
+    assert one.stats.tolist() == other.stats.tolist()
+    assert joint_figures(one) == joint_figures(other)
+    assert by_image(one, 0.0) == by_image(other, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +122,10 @@ def test_ids_of_annotations_change_no_figure(ids):
 )
 def test_nobody_to_find_is_minus_one_as_pycocotools_has_it(truth, tmp_path):
     assert set(figures(truth, [])) == {-1}
-    assert figures_within(judged(truth, []), draws=10) == {}
+    assert with_intervals(judged(truth, [])) == {}
     if truth["images"]:
         assert figures(truth, [result()]) == pycocotools_figures(truth, [result()], tmp_path) == [-1] * 10
-        assert figures_of(truth, [result()]).people == 0
+        assert close_joints(judged(truth, [result()])) == {}
 
 
 def test_tables_by_joint():
@@ -126,7 +136,7 @@ def test_tables_by_joint():
     found[places("left_knee"), 0] += 3
     area = 10_000.0
     truth = truth_of(annotation(1, 1, wanted, area=area), annotation(2, 2, POSE), images=(1, 2))
-    table = {joint.joint: joint for joint in figures_of(truth, [result(keypoints=found)]).joints}
+    table = {joint.joint: joint for joint in joint_figures(judged(truth, [result(keypoints=found)]))}
     assert list(table) == list(COCO.annotated)
     assert (table["left_ear"].labelled, table["left_ear"].in_found, table["left_ear"].distance) == (1, 0, None)
     assert (table["nose"].labelled, table["nose"].in_found, table["nose"].close) == (2, 1, 0)
@@ -141,10 +151,10 @@ def test_the_threshold_keeps_the_right_and_drops_the_wrong():
     truth = truth_of(*(annotation(number, number, POSE) for number in (1, 2, 3)), images=(1, 2, 3))
     right = [result(number, score) for number, score in ((1, 0.9), (2, 0.7), (3, 0.6))]
     wrong = [result(1, score, shift=400) for score in (0.5, 0.4, 0.3)]
-    assert figures_of(truth, right + wrong).score_threshold == 0.6
-    assert figures_of(truth, wrong).score_threshold is None
+    assert score_threshold(judged(truth, right + wrong)) == 0.6
+    assert score_threshold(judged(truth, wrong)) is score_threshold(judged(truth, [])) is None
     # 0.6 is shared by one right and three wrong results, so the F1 measure is better without them all.
-    assert figures_of(truth, [*right, *3 * [result(1, 0.6, shift=400)]]).score_threshold == 0.7
+    assert score_threshold(judged(truth, [*right, *3 * [result(1, 0.6, shift=400)]])) == 0.7
 
 
 class EveryImageOnce:
@@ -160,8 +170,9 @@ def test_a_draw_of_every_image_once_has_pycocotools_figures(seed, monkeypatch):
     truth = random_truth(seed, images=12)
     evaluation = judged(truth, random_results(truth, seed))
     monkeypatch.setattr(oks_intervals.np.random, "default_rng", lambda _seed: EveryImageOnce())
-    metrics = figures_within(evaluation, draws=1)
-    figures = dict(zip(OksFigures.model_fields, evaluation.stats.tolist(), strict=True))
+    monkeypatch.setattr(intervals, "RESAMPLES", 1)
+    metrics = with_intervals(evaluation)
+    figures = dict(zip(FIGURES, evaluation.stats.tolist(), strict=True))
     assert set(metrics) == {name for name, value in figures.items() if value >= 0}
     assert len(metrics) >= 8
     for name, metric in metrics.items():
@@ -169,13 +180,14 @@ def test_a_draw_of_every_image_once_has_pycocotools_figures(seed, monkeypatch):
         assert metric.low == metric.high == pytest.approx(metric.value, abs=1e-12)
 
 
-def test_intervals_hold_the_figure_and_narrow_with_more_images():
+def test_intervals_hold_the_figure_and_narrow_with_more_images(monkeypatch):
+    monkeypatch.setattr(intervals, "RESAMPLES", 200)
     truths = [random_truth(1, images=images) for images in (160, 10)]
-    narrow, wide = (figures_within(judged(truth, random_results(truth, 1)), draws=200)["ap"] for truth in truths)
+    narrow, wide = (with_intervals(judged(truth, random_results(truth, 1)))["ap"] for truth in truths)
     for metric in (narrow, wide):
         assert metric.low <= metric.value <= metric.high
     assert 0 < narrow.high - narrow.low < 0.6 * (wide.high - wide.low)
-    nothing_found = figures_within(judged(truth_of(PERSON), []), draws=10)
+    nothing_found = with_intervals(judged(truth_of(PERSON), []))
     assert (nothing_found["ap"].value, nothing_found["ap"].low, nothing_found["ap"].high) == (0, 0, 0)
     assert "ap_large" not in nothing_found
 

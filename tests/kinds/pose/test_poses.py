@@ -18,10 +18,10 @@ from podline.documents.manifest import dataset_folder
 from podline.documents.skeleton import COCO
 from podline.evaluation.evaluate import evaluate
 from podline.kinds.pose.document import MAPS, SEEN, people_name
-from podline.kinds.pose.judging import judge_answers
+from podline.kinds.pose.judging import judge
 from podline.kinds.pose.maps import maps_from_bytes
 from podline.kinds.pose.oks import judged as judged_people
-from podline.kinds.pose.oks import tables
+from podline.kinds.pose.oks import score_threshold
 from podline.kinds.pose.pck import require_fit
 from podline.recipes.durations import Duration
 from podline.stages.from_recipe import evaluation_spec, training_spec
@@ -68,7 +68,7 @@ def judged(dataset, after, reporter=None, recipe=RECIPE, **changes):
     """The document, the people of the split and of images that were trained on, the maps."""
     store, manifest = dataset
     spec = evaluate_spec(dataset, **changes)
-    judgement = judge_answers(case_of(spec, recipe, store, manifest, reporter), nothing, after)
+    judgement = judge(case_of(spec, recipe, store, manifest, reporter), nothing, after)
     people, seen = (json.loads(judgement.files[people_name(which)]) for which in (spec.split, SEEN))
     maps = maps_from_bytes(judgement.files[MAPS]) if MAPS in judgement.files else None
     return SimpleNamespace(document=judgement.document, people=people, seen_people=seen, maps=maps)
@@ -89,9 +89,9 @@ def test_every_image_of_the_split_is_judged_by_the_sources_annotations(dataset, 
     counted = [person for person in wanted["annotations"] if person["num_keypoints"] and not person["iscrowd"]]
     assert document.trained.images == len(wanted["images"]) == dataset[1].split("test").records
     assert document.trained.people == len(counted) > 3
-    figures = tables(judged_people(wanted, verdict.people)).figures
-    assert document.trained.metrics["ap"].value == figures.ap > 0.6
-    assert document.trained.metrics["ar"].value == figures.ar
+    figures = judged_people(wanted, verdict.people).stats
+    assert document.trained.metrics["ap"].value == figures[0] > 0.6
+    assert document.trained.metrics["ar"].value == figures[5]
     assert document.trained.results == len(verdict.people)
     assert sum(joint.labelled for joint in document.joints) == sum(person["num_keypoints"] for person in counted)
     assert document.untrained.metrics["ap"].value == 0
@@ -138,7 +138,7 @@ def test_the_threshold_is_chosen_on_images_that_were_trained_on(dataset, verdict
     assert threshold.chosen_on == "train"
     assert threshold.images == len(seen["images"]) == verdict.document.seen.images
     assert not known & {person["image_id"] for person in verdict.seen_people}
-    assert threshold.seen.score == tables(judged_people(seen, verdict.seen_people)).score_threshold
+    assert threshold.seen.score == score_threshold(judged_people(seen, verdict.seen_people))
     assert threshold.judged.score == threshold.seen.score
     assert threshold.judged.people == verdict.document.trained.people
 

@@ -7,7 +7,8 @@ import pytest
 from podline.base.errors import SettingsError, TpuSetupError
 from podline.settings.machine import Settings
 from podline.settings.tpu_settings import ApiSettings, TpuSettings
-from podline.stages.specs import EvaluateSpec, Spec, ValidateSpec
+from podline.stages.base import Spec
+from podline.stages.specs import EvaluateSpec, ValidateSpec
 from podline.stages.supervision.running import tpu_of
 
 NIGHT = TpuSettings(node="night", api=ApiSettings(project="p", zone="z"))

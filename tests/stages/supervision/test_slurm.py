@@ -14,9 +14,8 @@ from waiting import wait_until
 from podline.base.errors import SettingsError, WorkerLostError
 from podline.settings.machine import Settings
 from podline.stages.specs import TrainSpec
-from podline.stages.supervision import slurm
 from podline.stages.supervision.job import run_as_job
-from podline.stages.supervision.schedulers import ScheduledJob
+from podline.stages.supervision.slurm import ScheduledJob, Slurm
 
 ROOT = "/a root"
 
@@ -24,7 +23,7 @@ ROOT = "/a root"
 def test_a_machine_without_slurm_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SettingsError, match="launch=slurm: the program squeue was not found; install Slurm's commands"):
-        slurm.find("run", ROOT)
+        Slurm().find("run", ROOT)
 
 
 def test_a_store_in_a_bucket_is_refused() -> None:
@@ -58,12 +57,12 @@ def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_a_job_is_submitted_found_and_cancelled(two_nodes: Path) -> None:
     command = ["sh", "-c", "echo on $SLURM_PROCID of $1, it\\'s $PODLINE_CLUSTER_PORT; exec sleep $2", "-", "{job}"]
     output = str(two_nodes / "{job} out")
-    assert slurm.find("t-1", ROOT) is None
-    number = slurm.submit("t-1", ROOT, [*command, "600"], Settings(hosts="2..4"), output)
-    second = slurm.submit("t-1", ROOT, [*command, "0"], Settings(hosts="2"), output)
+    assert Slurm().find("t-1", ROOT) is None
+    number = Slurm().submit("t-1", ROOT, [*command, "600"], Settings(hosts="2..4"), output)
+    second = Slurm().submit("t-1", ROOT, [*command, "0"], Settings(hosts="2"), output)
 
     def state(root: str = ROOT) -> ScheduledJob | None:
-        return slurm.find("t-1", root)
+        return Slurm().find("t-1", root)
 
     # Not at the same time as the first.
     newest = state()
@@ -75,7 +74,7 @@ def test_a_job_is_submitted_found_and_cancelled(two_nodes: Path) -> None:
     wait_until(lambda: said.exists() and len(said.read_text().splitlines()) == 2)
     port = 20000 + int(number) * 100
     assert sorted(said.read_text().splitlines()) == [f"on {place} of {number}, it's {port}" for place in (0, 1)]
-    slurm.cancel(number)
+    Slurm().cancel(number)
     wait_until(lambda: (job := state()) is not None and job.ended)
     assert state() == (second, "COMPLETED", "None")
 
@@ -84,7 +83,7 @@ def test_what_slurm_refuses_is_one_line(two_nodes: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("SBATCH_PARTITION", "none")
     refused = r"sbatch: got '.*[Ii]nvalid partition.*', expected a job id; correct hosts='' or sbatch's variables"
     with pytest.raises(SettingsError, match=refused):
-        slurm.submit("t-1", ROOT, ["true"], Settings(), str(two_nodes / "out"))
+        Slurm().submit("t-1", ROOT, ["true"], Settings(), str(two_nodes / "out"))
     (two_nodes / "slurm" / "slurm.conf").write_text("ClusterName=test\nSlurmctldHost=localhost\nSlurmctldPort=1\n")
     with pytest.raises(WorkerLostError, match=r"squeue: got '.*', expected a list of jobs; check that"):
-        slurm.find("t-1", ROOT)
+        Slurm().find("t-1", ROOT)

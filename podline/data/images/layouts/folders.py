@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 from podline.base.errors import SourceError
 from podline.data.images.items import DEV, HELD_OUT, SPLIT_NAMES, TRAINING, Item, Place, split_in_name
@@ -41,8 +41,7 @@ _TABLES = (  # files with these extensions are no images, unlike files without a
 )
 
 
-@dataclass(frozen=True)
-class SplitFolders:
+class _SplitFolders(NamedTuple):
     """The position of split folders in the paths of images.
 
     Attributes:
@@ -73,7 +72,7 @@ class Folders(Layout):
         class_depth: see ``class_depth`` of :class:`ImagesSettings`.
     """
 
-    depth: SplitFolders | None
+    depth: _SplitFolders | None
     folders: Collection[Folder]
     class_depth: int
 
@@ -92,9 +91,9 @@ class Folders(Layout):
         folders = Counter[Folder]()
         for folder, count in found.items():
             folders[_parts(folder)] += count
-        depth = split_folders(folders)
+        depth = _split_folders(folders)
         classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
-        if not depth and len(named := class_folders(folders)) < 2:
+        if not depth and len(named := _class_folders(folders)) < 2:
             if images and named and settings.targets.least_classes > 1:
                 raise SourceError(
                     f"got one class, {printable('/'.join(*named))!r}, expected two at least; add another class folder"
@@ -179,11 +178,8 @@ def _parts(folder: str) -> Folder:
     return tuple(part for part in (_PARTITION.sub("", cleaned(part)) for part in folder.split("/")) if part)
 
 
-def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:
+def _split_folders(folders: Mapping[Folder, int]) -> _SplitFolders | None:
     """Return the position of the split folders, or None if no folder has the name of a split.
-
-    Args:
-        folders: folder → number of images directly in it.
 
     Raises:
         SourceError: a folder may be a split or a class.
@@ -192,19 +188,19 @@ def split_folders(folders: Mapping[Folder, int]) -> SplitFolders | None:
     named = [folder for folder in folders if _places(folder, names)]
     if not named:
         _refuse_similar(folders)
-    if not named or len(class_folders(folders)) < 2:
+    if not named or len(_class_folders(folders)) < 2:
         return None
     depths = {_places(folder, names) for folder in named}
     depth = min(depths)[0]
     above = {folder[:depth] for folder in named if len(folder) > depth + 1}
     if depths != {(depth,)} or len(above) > 1 or not any(folder[depth].lower() in TRAINING for folder in named):
         raise SourceError(_unclear(named))
-    found = SplitFolders(depth, next(iter(above), None))
+    found = _SplitFolders(depth, next(iter(above), None))
     _require_most(found, folders)
     return found
 
 
-def class_folders(folders: Collection[Folder]) -> set[Folder]:
+def _class_folders(folders: Collection[Folder]) -> set[Folder]:
     """Return the folders with their first component that names a split removed."""
     names, found = _split_names(folders), set[Folder]()
     for folder in folders:
@@ -225,7 +221,7 @@ def _places(folder: Folder, names: frozenset[str] = SPLIT_NAMES) -> tuple[int, .
     return tuple([at for at in found if folder[at].lower() != DEV] or found)
 
 
-def _require_most(found: SplitFolders, folders: Mapping[Folder, int]) -> None:
+def _require_most(found: _SplitFolders, folders: Mapping[Folder, int]) -> None:
     """Raise an error unless there are several classes and most images are in split folders."""
     places = {folder: found.split_and_class(folder) for folder in folders}
     total = sum(folders[folder] for folder, (split, name) in places.items() if name or not split)

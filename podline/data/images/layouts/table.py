@@ -6,18 +6,13 @@ import contextlib
 import json
 import posixpath
 import re
-import tempfile
-from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple, Self
-
-import numpy as np
-import numpy.typing as npt
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple, Self
 
 from podline.base.errors import SourceError
 from podline.base.frozen import is_object
@@ -96,27 +91,6 @@ class ClassTable(NamedTuple):
         return label, split, group
 
 
-class _Listed(NamedTuple):
-    """The rows of all tables that name files.
-
-    Attributes:
-        file: a temporary file with the items, one JSON document per line.
-        named: mask of the surrounding files that a table names, (n,).
-        repeated: file → its items, for files named in several rows.
-    """
-
-    file: IO[str]
-    named: npt.NDArray[np.bool_]
-    repeated: Mapping[str, Sequence[Item]]
-
-    def items(self) -> Iterator[Item]:
-        """Yield the items in the file; only one caller at a time may iterate."""
-        self.file.seek(0)
-        for line in self.file:
-            key, data, *rest = json.loads(line)
-            yield Item(key, Place(*data) if data else b"", *rest)
-
-
 @dataclass(frozen=True)
 class Tables(Layout):
     """The layout of tables, and of the files that they name.
@@ -193,12 +167,12 @@ class Tables(Layout):
         """Return whether a file is a table, or is named in a table."""
         if super().reads(file) or self.tables[0].has_images:
             return super().reads(file)
-        return any(self._listed.named[at] for at, _ in self._by_path.find(file.path))
+        return hash(self.around.relative(file.path)) in self._rows
 
     def items(self) -> Iterator[Item]:
         """Yield an item for each row of each table."""
         if not self.tables[0].has_images:
-            yield from _joined(self._listed.items(), self._listed.repeated, self.settings)
+            yield from _joined(self._items(self.tables), self._repeated(), self.settings)
             return
         for table in self.tables:
             column, some = table.columns.label, self.said[table.series]
@@ -213,65 +187,76 @@ class Tables(Layout):
         return Names(self.around, lambda file: cleaned_path(file.name))
 
     @cached_property
-    def _by_path(self) -> Names:
-        return Names(self.around, lambda file: file.path)
-
-    @cached_property
     def _by_stem(self) -> Names:
         """Index the image files by path without extension."""
         return Names(
             self.around, lambda file: cleaned_path(file.name[: file.name.rfind(".")]) if file.is_image else None
         )
 
-    @cached_property
-    def _listed(self) -> _Listed:
-        named, keys = np.zeros(len(self.around), np.bool_), array("q")
-        file = tempfile.NamedTemporaryFile("w+", delete=False)  # noqa: SIM115 (closed when this object is deleted)
-        Path(file.name).unlink()  # now, since this process may be killed
-        for table in self.tables:
-            column, some = table.columns.label, self.said[table.series]
+    def _items(self, tables: Iterable[ClassTable], labels: Mapping[str, LabelColumn] | None = None) -> Iterator[Item]:
+        """Yield the items of tables with file names; add the values of the label columns to ``labels``, by series."""
+        for table in tables:
             for row in rows_of(table.file, table.columns.names):
-                some.add(value_in(row.values, column))
-                at, item = self._item(table, row)
-                named[at] |= at >= 0
-                keys.append(hash(item.key))
-                file.write(f"{json.dumps([item.key, item.data or None, *item[2:]])}\n")
-            some.refuse_unclear(table.file.path, column, self.settings)
-        for table in (table for table in self.passed if table.columns.file and not table.has_images):
-            for row in rows_of(table.file, table.columns.names):
-                at, _ = self._item(table, row)
-                named[at] |= at >= 0
-        values, counts = np.unique(np.frombuffer(keys, np.int64), return_counts=True)
-        listed, allowed = _Listed(file, named, {}), 1.0 if self.settings.several else _MAX_REPEATED
-        repeated = _repeated(self.read[0].path, listed.items(), values[counts > 1], len(values), allowed)
-        return listed._replace(repeated=repeated)
+                if labels is not None:
+                    labels[table.series].add(value_in(row.values, table.columns.label))
+                yield self._item(table, row)
 
-    def _item(self, table: ClassTable, row: Row) -> tuple[int, Item]:
-        """Return the index in ``around`` of the file that a row names, or -1, and the row's item."""
+    @cached_property
+    def _rows(self) -> Counter[int]:
+        """Return hash of an item's key → number of labelled rows; 0 for files that only tables without labels name."""
+        rows = Counter(hash(item.key) for item in self._items(self.tables, self.said))
+        for table in self.tables:
+            self.said[table.series].refuse_unclear(table.file.path, table.columns.label, self.settings)
+        passed = (table for table in self.passed if table.columns.file and not table.has_images)
+        rows.update({hash(item.key): 0 for item in self._items(passed)})
+        return rows
+
+    def _repeated(self) -> dict[str, list[Item]]:
+        """Return file → items for files with several rows.
+
+        Raises:
+            SourceError: too many files have several rows.
+        """
+        counts = [count for count in self._rows.values() if count]
+        wanted, allowed = sum(count > 1 for count in counts), 1.0 if self.settings.several else _MAX_REPEATED
+        rows, many = defaultdict[str, list[Item]](list), wanted > max(1, allowed * len(counts))
+        for item in self._items(self.tables) if wanted else ():
+            if self._rows[hash(item.key)] > 1 and (not many or not rows or item.key in rows):
+                rows[item.key].append(item)
+        if many:
+            [(key, same)] = rows.items()
+            raise SourceError(
+                f"{self.read[0].path}: {wanted:,} of {len(counts):,} files have several rows vs {allowed:.0%} at most "
+                f"({printable(key)} has {len(same)}, with {_labels(same, ', ')}), so the rows are several labels of an "
+                "image, or of objects in it, but Podline reads one class for each whole image; give a table with one "
+                "row for each image"
+            )
+        return rows
+
+    def _item(self, table: ClassTable, row: Row) -> Item:
         if row.reason:
-            return -1, Item(row.key, b"", reason=row.reason)
+            return Item(row.key, b"", reason=row.reason)
         try:
             label, split, group = table.read(row.values, self.settings)
             name = text_of(value_in(row.values, table.columns.file))
         except ValueError as error:
-            return -1, Item(row.key, b"", reason=str(error))
+            return Item(row.key, b"", reason=str(error))
         if name is None:
-            return -1, Item(row.key, b"", label, reason="names no file")
+            return Item(row.key, b"", label, reason="names no file")
         path, files = self._named(table, name.replace("\\", "/"))
-        if reason := _unusable(path, [file for _, file in files]):
-            return files[0][0] if len(files) == 1 else -1, Item(path, b"", label, split, group, reason)
-        [(at, file)] = files
-        return at, Item(file.name, Place(file.path), label, split, group)
+        if reason := _unusable(path, files):
+            return Item(files[0].name if len(files) == 1 else path, b"", label, split, group, reason)
+        return Item(files[0].name, Place(files[0].path), label, split, group)
 
-    def _named(self, table: ClassTable, name: str) -> tuple[str, list[tuple[int, ListedFile]]]:
-        """Return the path that a table names, and (index, file) of the files there, possibly with another extension."""
+    def _named(self, table: ClassTable, name: str) -> tuple[str, list[ListedFile]]:
+        """Return the path that a table names, and the files there, possibly with another extension."""
         inside = self.around.relative(name)
         folder = "" if self.settings.images or inside != name else posixpath.dirname(table.file.name)
         path = posixpath.normpath(posixpath.join(folder, inside))
         files = self._by_name.find(cleaned_path(path))
         if not files and PurePosixPath(path).suffix.lower() not in IMAGE_ENDINGS:
             files = self._by_stem.find(cleaned_path(path))
-        return path, [each for each in files if each[1].name == path] or files
+        return path, [file for file in files if file.name == path] or files
 
 
 def _unusable(path: str, files: Sequence[ListedFile]) -> str:
@@ -368,30 +353,6 @@ def _class_names(file: ListedFile, label: str) -> tuple[str, ...]:
     if said is not None and not (isinstance(said, list) and all(isinstance(name, str) for name in said)):
         raise SourceError(f"{file.path}: the names of its classes are not a list of texts; write the file again")
     return tuple(map(cleaned, said or ()))
-
-
-def _repeated(
-    where: str, items: Iterable[Item], hashes: npt.NDArray[np.int64], files: int, allowed: float
-) -> dict[str, list[Item]]:
-    """Return file → items for files with several rows; ``hashes`` are hashes of the keys that may be repeated.
-
-    Raises:
-        SourceError: too many files have several rows.
-    """
-    wanted, rows = set(hashes.tolist()), defaultdict[str, list[Item]](list)
-    many = len(wanted) > max(1, allowed * files)
-    for item in items if wanted else ():
-        if hash(item.key) in wanted and (not many or not rows or item.key in rows):
-            rows[item.key].append(item)
-    if many:
-        [(key, same)] = rows.items()
-        raise SourceError(
-            f"{where}: {len(wanted):,} of {files:,} files have several rows vs {allowed:.0%} at most "
-            f"({printable(key)} has {len(same)}, with {_labels(same, ', ')}), so the rows are several labels of an "
-            "image, or of objects in it, but Podline reads one class for each whole image; give a table with one row "
-            "for each image"
-        )
-    return rows
 
 
 def _joined(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]], settings: ImagesSettings) -> Iterator[Item]:
