@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from podline.base.frozen import JsonObject
 from podline.data import tfrecord
 from podline.data.identity import identities_of
 from podline.data.pixels import pixel_sums
@@ -101,7 +100,7 @@ def publish(
     *,
     shard_records: int,
     kind: str = "classification",
-    facts: JsonObject | None = None,
+    **of_manifest: Any,
 ) -> Manifest:
     """Put examples (field → array) into a store, in shards of about ``shard_records``."""
     store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
@@ -125,6 +124,8 @@ def publish(
             store.publish_file(work / plan.file, f"{folder}/{plan.file}", replace=True)
         store.publish_json(f"{folder}/{shard_record(plan.file)}", shard.model_dump(mode="json"), replace=True)
         written[plan.split].append(shard)
+    count = sum(sizes.values())
+    usual = {"source": (), "converter": {}, "read": count, "written": count, "quarantined": ()}
     manifest = Manifest(
         dataset=dataset,
         fingerprint=FINGERPRINT,
@@ -133,13 +134,8 @@ def publish(
         class_names=class_names,
         splits=tuple(_split(name, columns, written[name], census(columns)) for name, columns in splits.items()),
         records=publish_table(store, folder, class_names, splits),
-        source=(),
-        converter={},
-        read=sum(sizes.values()),
-        written=sum(sizes.values()),
-        quarantined=(),
         kind=kind,
-        facts=facts or {},
+        **(usual | of_manifest),
     )
     store.publish_json(f"{folder}/{MANIFEST}", manifest.model_dump(mode="json"), replace=True)
     record_conversion(store, folder, manifest)

@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from metrics import evaluation_line, train_result
+
 from podline.base.errors import ArtifactError, PreemptedError, PrunedError
 from podline.base.progress import Reporter
 from podline.data.versions.fingerprint import effective, fingerprint, memory_of, source_of
@@ -22,7 +24,7 @@ from podline.documents.champions import Candidate, champion, crown
 from podline.documents.log_writers import MetricsLog
 from podline.documents.manifest import Manifest, dataset_folder, publish_manifest
 from podline.documents.metric import Metric
-from podline.documents.metrics_log import METRICS, EvaluationLine
+from podline.documents.metrics_log import METRICS
 from podline.stages.base import Result, Spec
 from podline.stages.completed import complete
 from podline.stages.specs import (
@@ -98,12 +100,11 @@ def train_trial(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     """Four evaluations, of which only the rate says how good they are."""
     store = open_store(spec.root)
     error = abs(math.log10(spec.recipe.schedule.learning_rate) + 2) / 10
-    line = {"epoch": 1.0, "split": "validation", "examples": 1000, "loss": error, "seconds": 0.1, "time": 0.0}
     pruner = Pruner(spec.pruning, STEPS, ())
     with MetricsLog(store.local(f"{spec.folder}/{METRICS}")) as log:
         log.cut(checked=False)
         for step in range(STEPS // 4, STEPS + 1, STEPS // 4):
-            evaluation = EvaluationLine(step=step, accuracy=1 - error, **line)
+            evaluation = evaluation_line(step, error, accuracy=1 - error, examples=1000)
             log.write(evaluation)
             pruner.decide(evaluation)
             if pruner.reason:
@@ -112,9 +113,7 @@ def train_trial(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
 
 def trained(spec: TrainSpec, weights: bytes) -> TrainResult:
-    figures: dict[str, Any] = {"seconds": 1.0, "steps": 1, "epochs": 1.0, "examples": 1, "parameters": 1, "loss": 0.5}
-    figures |= {"examples_per_second": 1.0, "waiting_for_input": 0.0}
-    return TrainResult(run=spec.run, folder=spec.folder, weights_sha256=digests.of_bytes(weights), **figures)
+    return train_result(spec, digests.of_bytes(weights), loss=0.5)
 
 
 STEPS = 12

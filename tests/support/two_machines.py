@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import fault_proxy
 import numpy as np
+from metrics import evaluation_line, train_result
 from small_dataset import small_recipe
 from waiting import wait_until
 
@@ -31,7 +32,7 @@ from podline.base.progress import Event, Reporter, silent
 from podline.documents import champions
 from podline.documents.champions import Candidate
 from podline.documents.log_writers import EventLog, MetricsLog
-from podline.documents.metrics_log import METRICS, EvaluationLine
+from podline.documents.metrics_log import METRICS
 from podline.ledger.inventory.verification import verify
 from podline.ledger.recording import recorded
 from podline.recipes.durations import Duration
@@ -81,22 +82,15 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
                 if mirror.lost:
                     raise PreemptedError("asked to end")
                 time.sleep(0.25)
-                log.write(_line(step, draw.random()))
+                log.write(evaluation_line(step, draw.random(), accuracy=0.5, time=time.time()))
                 folder.save(step, {"x": draw.random(1000)}, log.mark(), TimeSpent())
                 reporter.progress(step, STEPS, "steps")
         _, sha256 = write_arrays(near, f"{spec.folder}/{WEIGHTS}", {"x": draw.random(1000)})
-        figures = {"steps": STEPS, "epochs": 1.0, "examples": 1, "parameters": 1, "loss": 1.0}
-        told = figures | {"examples_per_second": 1.0, "waiting_for_input": 0.0}
-        result = TrainResult(run=spec.run, folder=spec.folder, weights_sha256=sha256, **told)
+        result = train_result(spec, sha256, steps=STEPS)
         names = [f"{spec.folder}/{name}" for name in (SPEC, METRICS, WEIGHTS)]
         beside = [each for each in near.listing(spec.folder) if each.name not in names]
         complete(near, spec.folder, spec, result, names, beside)
     return result
-
-
-def _line(step: int, loss: float) -> EvaluationLine:
-    told = {"epoch": 1.0, "split": "test", "examples": 1, "loss": loss, "accuracy": 0.5, "seconds": 0.1}
-    return EvaluationLine(step=step, time=time.time(), **told)
 
 
 def _noted(event: Event) -> None:

@@ -16,7 +16,7 @@ from waiting import wait_until
 from podline.base.errors import ArtifactError, OtherWriterError, PreemptedError, StoreError, StoreUnavailableError
 from podline.base.progress import Reporter
 from podline.documents.log_writers import EventLog, LogMark, MetricsLog
-from podline.documents.metrics_log import EVENTS, METRICS, EvaluationLine, MetricsLines
+from podline.documents.metrics_log import EVENTS, METRICS, MetricsLines
 from podline.store import fences
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
@@ -25,7 +25,7 @@ from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, read_arrays, restore_newest, write_arrays
 from podline.training.mirror import Mirror, mirrored
 from podline.training.train import _copy_open_files
-from tests.support.metrics import read_metrics, steps_line
+from tests.support.metrics import evaluation_line, read_metrics, steps_line
 
 
 @pytest.fixture
@@ -142,9 +142,7 @@ def test_a_save_that_was_broken_off_is_not_seen_and_cleared_away(folder, log, st
     assert names(folder, store) == step_files(10)
 
 
-EVALUATION = EvaluationLine(
-    step=4, epoch=0.4, split="test", examples=10, loss=1.0, accuracy=0.3, seconds=0.1, time=1_700_000_001.0
-)
+EVALUATION = evaluation_line(4, 1.0, accuracy=0.3)
 
 
 def test_a_line_without_its_end_is_no_line_and_a_wrong_one_is_named(tmp_path: Path):
