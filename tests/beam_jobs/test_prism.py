@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from dask_cluster import can_unshare
+from dask_cluster import can_unshare, worker_pool
 from dataflow_standin import Dataflow, dataflow
 from engine_sources import KINDS, specs
 from killed_conversions import convert_elsewhere, start
 from raw_cifar import contents, convert_spec, write_raw_cifar
 from waiting import wait_until
-from worker_pool import worker_pool
 
 from podline.base.errors import EngineLostError
 from podline.base.progress import Event, Reporter, silent

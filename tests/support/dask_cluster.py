@@ -1,9 +1,10 @@
-"""A Dask cluster of processes of its own: a scheduler and workers that share no folder with whoever starts a job."""
+"""A Dask cluster, and a pool of Beam workers, whose processes see no folder of the machine that starts a job."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -85,3 +86,26 @@ def cluster(
             process.kill()
         for process in started:
             process.wait(240)
+
+
+@contextlib.contextmanager
+def worker_pool(folder: Path, hidden: Path, more: Mapping[str, str]) -> Iterator[str]:
+    """Yield the address of a pool of workers in an empty folder that do not see the files in ``hidden``."""
+    [port] = free_ports(1)
+    # The pool starts plain `python`.
+    more = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **more}
+    command = ("apache_beam.runners.worker.worker_pool_main", f"--service_port={port}")
+    process = start_apart(folder, hidden, more, *command, alone=True)
+    try:
+        wait_until(lambda: _listens(port), log=folder / "log")
+        yield f"127.0.0.1:{port}"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+        process.wait(240)
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
