@@ -139,7 +139,7 @@ def of_file(name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("file", ["job", "jobset"])
-def test_a_pod_of_kubernetes_is_one_host_and_starts_again_where_that_may_help(file: str):
+def test_a_pod_of_kubernetes_is_one_host_and_starts_again_where_that_may_help(file: str, monkeypatch):
     # It knows no other fields than are there; see its comment.
     schema = json.loads(Path(__file__).with_name("jobset_schema.json").read_text())
     if file == "jobset":
@@ -165,7 +165,8 @@ def test_a_pod_of_kubernetes_is_one_host_and_starts_again_where_that_may_help(fi
 
     [hosts] = [variable["value"] for variable in container["env"] if variable["name"] == "PODLINE_HOSTS"]
     assert int(hosts) == spec["completions"] == spec["parallelism"]
-    cluster = discover({"JOB_COMPLETION_INDEX": "0"}, Wanted(2222, hosts), lambda: name)
+    monkeypatch.setattr("socket.getfqdn", lambda: name)
+    cluster = discover({"JOB_COMPLETION_INDEX": "0"}, Wanted(2222, hosts))
     assert cluster.addresses[0] == f"{name}:2222"
 
     [rule] = spec["podFailurePolicy"]["rules"]

@@ -84,12 +84,19 @@ def filled_from(layout: RecordLayout, read: Callable[[int, int], Mapping[str, np
 
 
 def publish_dataset(
-    root: Path | str, *, train: int = 96, test: int = 40, splits: dict[str, dict[str, np.ndarray]] | None = None
+    root: Path | str,
+    *,
+    train: int = 96,
+    test: int = 40,
+    splits: dict[str, dict[str, np.ndarray]] | None = None,
+    fingerprint: str = FINGERPRINT,
+    class_names: tuple[str, ...] = CLASS_NAMES,
 ) -> Manifest:
     """Put a data set with several shards a split into a store, as ``datasets/sample/FINGERPRINT``."""
     splits = splits or {"train": drawn(train, 0), "test": drawn(test, 1)}
     # About a third of the test split in a shard, so that batches come from more than one.
-    return publish(root, "sample", CLASS_NAMES, splits, shard_records=max(1, len(splits["test"]["label"]) // 3))
+    records = max(1, len(splits["test"]["label"]) // 3)
+    return publish(root, "sample", class_names, splits, shard_records=records, fingerprint=fingerprint)
 
 
 def publish(
@@ -100,10 +107,11 @@ def publish(
     *,
     shard_records: int,
     kind: str = "classification",
+    fingerprint: str = FINGERPRINT,
     **of_manifest: Any,
 ) -> Manifest:
     """Put examples (field → array) into a store, in shards of about ``shard_records``."""
-    store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
+    store, folder = open_store(root), dataset_folder(dataset, fingerprint)
     columns = next(iter(splits.values()))
     features = {name: Feature(name, values.dtype.name, values.shape[1:]) for name, values in columns.items()}
     if class_names:
@@ -128,7 +136,7 @@ def publish(
     usual = {"source": (), "converter": {}, "read": count, "written": count, "quarantined": ()}
     manifest = Manifest(
         dataset=dataset,
-        fingerprint=FINGERPRINT,
+        fingerprint=fingerprint,
         record_length=layout.record_length,
         fields=layout.fields,
         class_names=class_names,
