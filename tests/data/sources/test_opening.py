@@ -121,7 +121,7 @@ def test_unpacked_archives_are_listed_and_pruned_but_not_while_they_are_read(tmp
     folders = [Path(line.split()[0]) for line in listed if "a cached source  in use" in line]
     assert len(folders) == 7  # the archive's files, and the pixels of each batch
     said = store("prune", "--days", "0", "--yes")
-    assert all(f"{folder} stays: a living process uses it" in said for folder in folders)
+    assert all(f"{folder} stays: a running process uses it" in said for folder in folders)
     _end()
     assert "would be deleted" in store("prune", "--days", "0")
     assert all(folder.is_dir() for folder in folders)
