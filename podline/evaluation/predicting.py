@@ -120,7 +120,7 @@ class Predictor:
         known = forgotten(self._store, self.manifest.dataset)
         form, most = self.reader.form(self.manifest), settings.load().parse_pixels
         height, width, channels = form.shape
-        return FittedPictures((height, width, channels), form.fit, tuple(known.items()), white=form.white, most=most)
+        return FittedPictures((height, width, channels), form.fit, known, white=form.white, most=most)
 
     def answers(self, images: Array) -> Iterator[Any]:
         """Yield the model's output for each of the images, uint8 (n, height, width, channels), computed in batches.
