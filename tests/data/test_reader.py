@@ -79,7 +79,7 @@ def test_a_label_that_cannot_be_is_found(tmp_path: Path, wide: Manifest) -> None
     frames[4, place_of(wide.field("label"))] = np.frombuffer(b"\xac\x02", np.uint8)
     frames.tofile(path)
     place = f"record 4, at byte {4 * frames.shape[1]}"
-    with pytest.raises(ArtifactError, match=rf"{path.name}: {place}, .*=300 vs 0 to 299"):
+    with pytest.raises(ArtifactError, match=rf"{path.name}: {place}, .* 300, expected 0 to 299"):
         check_records(open_store(tmp_path), FOLDER, seal(tmp_path), silent())
 
 

@@ -69,7 +69,7 @@ def test_a_block_that_cannot_be_used_is_refused_without_what_it_holds(
     for name, words in (
         ("gcp-credentials/a-file", "the Prefect block gcp-credentials/a-file cannot be loaded"),
         ("gcp-credentials/none", "`prefect block ls` lists"),
-        ("secret/x", r"'secret/x' vs gcp-credentials/NAME or gcs-bucket/NAME"),
+        ("secret/x", r"got 'secret/x', expected gcp-credentials/NAME or gcs-bucket/NAME"),
     ):
         monkeypatch.setenv("PODLINE_STORE_CREDENTIALS_BLOCK", name)
         with pytest.raises(CredentialsError, match=words) as caught, bucket_credentials():

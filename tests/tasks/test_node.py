@@ -18,8 +18,8 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
-from prefect_servers import wait_until
 from small_stages import ACT, ActSpec
+from waiting import wait_until
 
 from podline.base import errors
 from podline.base.errors import PodlineError, TpuInUseError
@@ -242,7 +242,9 @@ def test_who_waits_says_so_and_comes_when_the_other_has_left(
     thread = threading.Thread(target=other)
     thread.start()
     assert has_it.wait(60)
-    with pytest.raises(TpuInUseError, match="another run has the node night, for 0"):
+    with pytest.raises(
+        TpuInUseError, match=r"another run has the node night; waited 0\.10 s, the setting tpu\.limits\.turn"
+    ):
         waiting(f"{tmp_path}/first", 0.1, print)
     # A log of its own: one that goes on says nothing of a wait that it knows.
     told = waiting(f"{tmp_path}/second", 60, lambda _: over.set())

@@ -15,10 +15,11 @@ from uuid import UUID
 import pytest
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
 from prefect.states import Cancelling
-from prefect_servers import PrefectServer, prefect_server_in, wait_until, worker
+from prefect_servers import PrefectServer, prefect_server_in, worker
 from small_flow_stages import STEPS, ran
 from standin.cloud import NODE, Cloud
 from standin.servers import serving
+from waiting import wait_until
 
 from podline.data.sources.sample import write_sample
 from podline.deployments import automations

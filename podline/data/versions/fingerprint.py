@@ -17,7 +17,7 @@ from typing import NewType
 
 from podline.base.errors import PodlineError, SourceError
 from podline.base.progress import Reporter
-from podline.data.images.listing import listing, one
+from podline.data.images.listing import folders_around, listing
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import is_remote, objects_of
 from podline.data.sources.source import Source, open_raw
@@ -40,7 +40,6 @@ _DIGITS = 16
 _FINGERPRINT = re.compile(f"[0-9a-f]{{{_DIGITS}}}", re.ASCII)
 CONVERSIONS = "conversions"
 """The folder in a store with the fingerprint of each converted source."""
-_ARCHIVES = (".tar", ".tgz", ".gz", ".zip")
 
 
 EffectiveSpec = NewType("EffectiveSpec", ConvertSpec)
@@ -231,10 +230,5 @@ def _state(source: str, settings: ConverterSettings) -> object:
     place = Path(source).expanduser().absolute()
     if not place.exists():
         raise SourceError(f"{source} does not exist; give an existing folder or file as source (--source)")
-    folders = [place.parent / name for name in settings.folders]
-    if place.is_dir():
-        folders = [place, *(place / name for name in settings.folders)]
-    elif place.suffix not in _ARCHIVES:
-        folders.append(place.parent)  # a table refers to files in its folder
-    files = chain([] if place.is_dir() else [one(place)], *map(listing, filter(Path.is_dir, folders)))
-    return [str(place), digests.of_list(file.state for file in files)]
+    files = chain(listing(place), *map(listing, filter(Path.is_dir, folders_around(place, settings))))
+    return [str(place), digests.of_list([file.name, file.bytes, file.changed] for file in files)]
