@@ -14,6 +14,7 @@ import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import ArtifactFilter
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
@@ -250,6 +251,9 @@ def test_who_waits_says_so_and_comes_when_the_other_has_left(
     told = waiting(f"{tmp_path}/second", 60, lambda _: over.set())
     thread.join()
     assert told == [("wait", "waits for its turn: another run has the node night")]
+    ours = ArtifactFilter.model_validate({"key": {"any_": ["sample-tpu"]}})
+    tables = client.read_artifacts(artifact_filter=ours)
+    assert any("another run has the node night" in str(table.data) for table in tables)
 
 
 def test_a_lease_that_the_server_dropped_is_taken_again_as_soon_as_it_is_free(

@@ -151,7 +151,7 @@ def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
     tmp_path: Path, failures: list[BaseException], monkeypatch: pytest.MonkeyPatch, is_cancelled: bool, end: str
 ) -> None:
     monkeypatch.setattr(stops, "is_cancelled", lambda: is_cancelled)
-    monkeypatch.setattr(stops.settings, "of_prefect_worker", lambda: True)
+    monkeypatch.setattr(stops.environment, "of_prefect_worker", lambda: True)
 
     @flow
     def calling() -> str:
@@ -160,9 +160,10 @@ def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
         return str(flow_run.id)
 
     failures.append(TerminationSignal(signal.SIGTERM))
-    [*_, last] = states(UUID(calling()))
+    [*_, last] = states(run := UUID(calling()))
     assert last.is_cancelled()
     assert end in str(last.message)
+    assert lines(run, end)
 
 
 def test_a_flow_whose_server_is_away_says_so() -> None:
