@@ -9,14 +9,7 @@ import pytest
 from small_dataset import FINGERPRINT
 
 from podline.base.errors import ArtifactError, StoreError
-from podline.documents.manifest import (
-    MANIFEST,
-    FileInfo,
-    Manifest,
-    dataset_folder,
-    manifest_digest,
-    read_manifest,
-)
+from podline.documents.manifest import MANIFEST, FileInfo, Manifest, dataset_folder, manifest_digest, read_manifest
 from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.recipes.registry import get
 from podline.stages.completed import manifest_sha256

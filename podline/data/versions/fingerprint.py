@@ -210,7 +210,7 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
 
 
 def _superseded(store: Store, spec: ConvertSpec, found: Sequence[Version], known: str) -> bool:
-    """Return whether the newest version with the same settings except corrections has other content than ``known``."""
+    """Return whether the content of the newest version with these settings (except corrections) is not ``known``."""
     form = record_form(converter_settings(spec))
     for version in reversed(found):
         if version.content == known:
