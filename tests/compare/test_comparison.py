@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import small_dataset
 from finished_nights import entered
 from finished_run import finished_run
 from ledger_entries import DAY, NOON
-from small_dataset import drawn, publish_dataset
+from small_dataset import FINGERPRINT, drawn, publish_dataset
 from support.guessed import guesses_of
 
 from podline.base.errors import StoreError
@@ -35,6 +34,8 @@ from podline.store.opening import open_store
 
 RECORDS, CLASSES = 600, 10
 LABELS = np.sort(np.arange(RECORDS) % CLASSES)
+
+OTHER = "fedcba9876543210"
 
 
 @pytest.fixture
@@ -150,9 +151,7 @@ def test_the_headline_names_what_can_change_a_result(store: Store) -> None:
     assert headline(seed=5) == "with another seed"
 
 
-def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(store: Store, tmp_path: Path) -> None:
     test = drawn(120, 1)
     publish_dataset(store.uri, splits={"train": drawn(20, 0), "test": test})
     random = np.random.default_rng(0)
@@ -169,19 +168,17 @@ def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(
         document = found.evaluation.model_copy(update={"dataset": "sample", "fingerprint": of, "run": run})
         return Evaluated(training, f"runs/{run}", document)
 
-    monkeypatch.setattr(small_dataset, "FINGERPRINT", "fedcba9876543210")
     moved = {name: values[order] for name, values in test.items()}
-    publish_dataset(store.uri, splits={"train": drawn(20, 5), "test": moved})
-    before = side("a", right[0], test["label"], "0123456789abcdef")
-    after = side("b", right[1][order], moved["label"], small_dataset.FINGERPRINT)
+    publish_dataset(store.uri, splits={"train": drawn(20, 5), "test": moved}, fingerprint=OTHER)
+    before = side("a", right[0], test["label"], FINGERPRINT)
+    after = side("b", right[1][order], moved["label"], OTHER)
     pairing = compare(store, before, after, silent())
     found = pairing.comparison
     assert found.why_unpaired == ""
     assert found.examples == "on 100 test examples that both data sets have, 0 are new"
     assert found.difference.lost == np.sum((right[0] & ~right[1])[order])
-    monkeypatch.setattr(small_dataset, "FINGERPRINT", "f" * 16)
-    publish_dataset(store.uri, splits={"train": drawn(20, 5), "test": drawn(120, 2)})
-    others = side("c", right[1], drawn(120, 2)["label"], small_dataset.FINGERPRINT)
+    publish_dataset(store.uri, splits={"train": drawn(20, 5), "test": drawn(120, 2)}, fingerprint="f" * 16)
+    others = side("c", right[1], drawn(120, 2)["label"], "f" * 16)
     assert compare(store, before, others, silent()).comparison.why_unpaired.endswith("they share no examples")
     elsewhere = before._replace(evaluation=before.evaluation.model_copy(update={"split": "train"}))
     assert (

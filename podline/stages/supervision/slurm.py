@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from podline.base.errors import SettingsError, WorkerLostError
 from podline.settings.environment import job_environment
+from podline.settings.machine import Settings
 
 _SECONDS = 60.0
 PENDING, COMPLETED, CANCELLED = "PENDING", "COMPLETED", "CANCELLED"
