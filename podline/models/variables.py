@@ -100,6 +100,14 @@ def is_averaged(variable: keras.Variable) -> bool:
     return tf.as_dtype(variable.dtype).is_floating
 
 
-def floating(model: keras.Model) -> list[keras.Variable]:
-    """Return the weights with a NumPy floating-point dtype: not bfloat16, counters or random seeds."""
-    return [variable for variable in model.weights if np.issubdtype(np.dtype(variable.dtype), np.floating)]
+def by_layer(model: keras.Model) -> dict[str, dict[str, keras.Variable]]:
+    """Return layer → variable name → variable, for weights with a NumPy floating-point dtype.
+
+    Thus bfloat16 weights, counters and random seeds are left out. A layer within another is named ``outer/inner``.
+    """
+    layers: dict[str, dict[str, keras.Variable]] = {}
+    for variable in model.weights:
+        if np.issubdtype(np.dtype(variable.dtype), np.floating):
+            owner, _, name = variable.path.rpartition("/")
+            layers.setdefault(owner, {})[name] = variable
+    return layers
