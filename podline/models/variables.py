@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from podline.base.arrays import Array, Arrays
 from podline.base.errors import ArtifactError
@@ -93,11 +92,6 @@ def is_kernel(variable: keras.Variable) -> bool:
 def kernels_of(layer: keras.layers.Layer) -> list[keras.Variable]:
     """Return the trainable kernels of a layer."""
     return [variable for variable in layer.trainable_variables if is_kernel(variable)]
-
-
-def is_averaged(variable: keras.Variable) -> bool:
-    """Return whether a variable is of a floating-point dtype, so that a moving average of it makes sense."""
-    return tf.as_dtype(variable.dtype).is_floating
 
 
 def by_layer(model: keras.Model) -> dict[str, dict[str, keras.Variable]]:
