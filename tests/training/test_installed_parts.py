@@ -72,7 +72,7 @@ def test_what_gives_other_arrays_or_fails_or_is_not_there_is_one_line(monkeypatc
     with pytest.raises(SettingsError, match=r"brightness \(my_augmentations:.* of my_.*\), 'much': .*TypeError: "):
         made(3, AugmentationSettings(also={"brightness": "much"}))
     monkeypatch.setattr(augmentation, "_installed", lambda _name: lambda batch, *_: batch | {"label": np.zeros(3)})
-    with pytest.raises(SettingsError, match=r"gives .*'label': 'float64 \(3,\)'.* vs .*'label': 'int64 \(3,\)'"):
+    with pytest.raises(SettingsError, match=r"gives .*'label': 'float64 \(3,\)'.*, expected .*'label': 'int64 \(3,\)'"):
         made(3)
 
 
