@@ -125,7 +125,7 @@ def test_a_label_that_the_head_has_no_output_for_is_named_with_its_place(root):
     seal(root)
     place = rf"example {first.records + 2} of the training split \(record 2 of {shard.file}, at byte {2 * frame}\)"
     for _ in range(2):
-        with pytest.raises(ArtifactError, match=f"{place} has label=9 vs 0 to 2; convert the data again"):
+        with pytest.raises(ArtifactError, match=f"{place} has the label 9, expected 0 to 2; convert the data again"):
             preflight(spec_of(root), silent())
 
 
