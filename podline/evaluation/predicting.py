@@ -31,7 +31,7 @@ from podline.data.images.settings import ClassesSettings, ImagesSettings
 from podline.data.picture_sandbox import PictureFile, PictureSandbox, read_picture_file
 from podline.data.pictures import Form
 from podline.data.sources.decoding import FittedPictures
-from podline.documents.forgotten import forgotten
+from podline.documents.corrections import forgotten
 from podline.documents.manifest import read_manifest
 from podline.evaluation.answer_table import write_table
 from podline.evaluation.forward import finished_model

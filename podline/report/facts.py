@@ -13,7 +13,6 @@ from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import (
     EVENTS,
-    AnnealingLine,
     DecisionLine,
     EvaluationLine,
     EventLine,
@@ -77,11 +76,6 @@ class RunFacts:
     evaluation: AnyEvaluation
     milliseconds: float
     standing: RunStanding
-
-    @property
-    def rejected(self) -> frozenset[int]:
-        """The steps at which annealing rejected the state."""
-        return frozenset(line.step for line in self.decisions if isinstance(line, AnnealingLine) and not line.accepted)
 
 
 def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:

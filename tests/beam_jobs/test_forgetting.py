@@ -27,7 +27,7 @@ from podline.data.versions.fingerprint import find_converted
 from podline.data.versions.record_names import RecordNames
 from podline.data.versions.validation import check_files, check_records
 from podline.documents.champions import Candidate, crown
-from podline.documents.forgotten import publish_forgotten
+from podline.documents.corrections import publish_forgotten
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.versions import versions
 from podline.ledger.inventory.forgetting import Forgetting, forget, image_of
@@ -112,7 +112,7 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     grown = in_a_process(converted, root, folder, **settings)
     at_once = in_a_process(converted, tmp_path / "once", folder, **settings)
     assert grown.written == at_once.written - 1 == manifest.written
-    assert not any(split.shards.records for split in grown.splits)
+    assert not any(sum(split.shards.lengths) for split in grown.splits)
     spec = images_spec(root, folder, **settings)
     assert find_converted(spec, silent()) is not None
     invalidate(spec)

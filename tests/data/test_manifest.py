@@ -83,7 +83,7 @@ def test_a_table_holds_what_was_put_in(indexed: bool, counts: tuple[int, ...]) -
     table = ShardTable.from_json(json.loads(json.dumps(ShardTable.of(shards).to_json())))
     assert [*table] == shards
     assert table[-1] == shards[2]
-    assert (table.records, table.bytes) == (21, 15_000_000_000)
+    assert (sum(table.lengths), table.bytes) == (21, 15_000_000_000)
     assert table == ShardTable.of(shards)
     assert table != ShardTable.of(shards[:2])
     assert [*ShardTable.from_json(ShardTable.of([]).to_json())] == []

@@ -19,7 +19,7 @@ from podline.data.versions.fingerprint import source_cache
 from podline.data.versions.record_names import RecordNames, identities
 from podline.documents import champions, suspects
 from podline.documents.completion import completion_name
-from podline.documents.forgotten import FORGOTTEN, forgotten, publish_forgotten
+from podline.documents.corrections import FORGOTTEN, forgotten, publish_forgotten
 from podline.documents.manifest import Manifest
 from podline.documents.versions import versions
 from podline.ledger.inventory.catalogue import datasets, manifest_of
