@@ -24,7 +24,7 @@ from podline.documents.metrics_log import (
 )
 from podline.documents.model_description import ModelDescription, read_description
 from podline.documents.origins import read_origin
-from podline.ledger.inventory.catalogue import conversion_of, remarks, training_of
+from podline.ledger.inventory.catalogue import remarks, training_of
 from podline.ledger.paces import slow_training, trained_at
 from podline.ledger.recording import plain
 from podline.ledger.time_spent import time_of_training
@@ -109,7 +109,7 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         store=store,
         spec=spec,
         manifest=manifest,
-        remarks=tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
+        remarks=tuple(remarks(store, spec.dataset_folder, manifest)),
         recipe=recipe,
         model=read_description(store, spec.folder),
         training=training,

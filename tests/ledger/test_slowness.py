@@ -162,16 +162,15 @@ def test_the_ledger_tells_of_a_stage_that_did_its_work(tmp_path):
     ledger.publish(store, night(5).model_copy(update={"training": speed}))
     ledger.publish(store, night(6, recipe="mnist"))
     settings = night().settings["recipe"]
-    found = earlier(store, "cifar10", settings, "train")
+    found = earlier(store, "cifar10", settings, night(9).ended)
     assert [round(1 / pace.seconds) for pace in found] == [400, 401, 402, 403]
     assert found[0][1:] == (0.1, "1 CPU", "cpu", 2, "host", 3, None)
-    assert earlier(store, "cifar10", settings, "train", but=found[-1]) == found[:-1]
-    assert earlier(store, "cifar10", settings | {"schedule": {"learning_rate": 1.0}}, "train") == []
+    assert earlier(store, "cifar10", settings, night(9).ended, found[-1]) == found[:-1]
+    assert earlier(store, "cifar10", settings | {"schedule": {"learning_rate": 1.0}}, night(9).ended) == []
     # A training counts though the run failed after it.
     ledger.publish(store, night(0, recipe="failed").model_copy(update={"state": "failed", "outcome": None}))
     ledger.publish(store, night(1, recipe="failed", state="cancelled", training=None))
-    assert len(earlier(store, "failed", settings, "train")) == 1
-    assert earlier(store, "failed", settings, "evaluate") == []
+    assert len(earlier(store, "failed", settings, night(9).ended)) == 1
     # What was done on another day has no pace on this one.
     took = StageTime(seconds=0.1, seconds_when_made=60.0, reused=False)
     stages = {"convert": took, "validate": took.model_copy(update={"reused": True}), "evaluate": took}
