@@ -117,7 +117,7 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
     rival = gather(store, now, silent()).standing.rival
     assert rival.comparison == verdict
     assert (verdict.against, verdict.difference.paired) == (before.run, True)
-    why, pictures, _ = explain(store, rival.pairing)
+    why, pictures, _ = explain(store, rival)
     assert (why.comparison, why.lost > 0) == (verdict, True)
     for then, found_now in pictures:
         assert all((picture == LOST).all(axis=-1).any() for picture in (then, found_now)), "framed, or ringed"

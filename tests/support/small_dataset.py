@@ -89,19 +89,28 @@ def filled_from(layout: RecordLayout, read: Callable[[int, int], Mapping[str, np
 
 
 def publish_dataset(
-    root: Path | str, *, train: int = 96, test: int = 40, splits: dict[str, dict[str, np.ndarray]] | None = None
+    root: Path | str,
+    *,
+    train: int = 96,
+    test: int = 40,
+    splits: dict[str, dict[str, np.ndarray]] | None = None,
+    fingerprint: str = FINGERPRINT,
+    class_names: tuple[str, ...] = CLASS_NAMES,
 ) -> Manifest:
-    """Puts a data set, several shards a split, into a store; as ``datasets/sample/FINGERPRINT``.
+    """Puts a data set, several shards a split, into a store; as ``datasets/sample/<fingerprint>``.
 
     Args:
         root: of the store.
         train: examples in the training split.
         test: examples in the test split.
         splits: the examples themselves, instead of drawn ones.
+        fingerprint: its fingerprint.
+        class_names: its classes.
     """
     splits = splits or {"train": drawn(train, 0), "test": drawn(test, 1)}
     # About a third of the test split in a shard, so that batches come from more than one.
-    return publish(root, "sample", CLASS_NAMES, splits, shard_records=max(1, len(splits["test"]["label"]) // 3))
+    records = max(1, len(splits["test"]["label"]) // 3)
+    return publish(root, "sample", class_names, splits, shard_records=records, fingerprint=fingerprint)
 
 
 def publish(
@@ -113,8 +122,9 @@ def publish(
     shard_records: int,
     kind: str = "classification",
     facts: JsonObject | None = None,
+    fingerprint: str = FINGERPRINT,
 ) -> Manifest:
-    """Puts examples into a store, by the library's own record and shard code; as ``datasets/<dataset>/FINGERPRINT``.
+    """Puts examples into a store, by the library's own record and shard code; as ``datasets/<dataset>/<fingerprint>``.
 
     Args:
         root: of the store.
@@ -124,8 +134,9 @@ def publish(
         shard_records: about so many of them are in a shard.
         kind: of task.
         facts: see Manifest.facts.
+        fingerprint: the data set's fingerprint.
     """
-    store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
+    store, folder = open_store(root), dataset_folder(dataset, fingerprint)
     columns = next(iter(splits.values()))
     features = {name: Feature(name, values.dtype.name, values.shape[1:]) for name, values in columns.items()}
     if class_names:
@@ -148,7 +159,7 @@ def publish(
         written[plan.split].append(shard)
     manifest = Manifest(
         dataset=dataset,
-        fingerprint=FINGERPRINT,
+        fingerprint=fingerprint,
         record_length=layout.record_length,
         fields=layout.fields,
         class_names=class_names,

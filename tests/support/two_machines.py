@@ -45,7 +45,7 @@ from podline.store.contract import Store
 from podline.store.one_writer import LEASE
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, restore_newest, write_arrays
-from podline.training.mirror import mirrored
+from podline.training.mirror import Mirror
 
 _MACHINE, _AHEAD, _SMALL = "_TEST_MACHINE", "_TEST_CLOCK_AHEAD", "_TEST_SMALL"
 LEASE_SECONDS = 3.0
@@ -70,7 +70,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     store = open_store(spec.root)
     champions.require_never_champion(store, spec.recipe.name, spec.run)
     draw = np.random.default_rng(int.from_bytes(os.environ[_MACHINE].encode()))
-    with mirrored(store, spec.folder, 60.0, reporter) as mirror:
+    with Mirror(store, spec.folder, 60.0, reporter) as mirror:
         near = mirror.near
         near.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
         folder = CheckpointFolder(near, spec.folder, spec.digest())

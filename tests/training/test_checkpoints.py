@@ -23,7 +23,7 @@ from podline.store.folder import FolderStore
 from podline.store.one_writer import Writer
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, read_arrays, restore_newest, write_arrays
-from podline.training.mirror import Mirror, mirrored
+from podline.training.mirror import Mirror
 from podline.training.train import _copy_open_files
 from tests.support.metrics import read_metrics, steps_line
 
@@ -221,7 +221,7 @@ def until(condition, seconds: float = 240.0) -> None:
 
 
 def test_what_is_written_is_in_the_store_while_the_run_goes_on_and_all_of_it_at_the_end(bucket: Store) -> None:
-    with mirrored(bucket, RUN, 60, reporter()) as mirror:
+    with Mirror(bucket, RUN, 60, reporter()) as mirror:
         train(mirror, 10, 20)
         until(lambda: steps_in(bucket) == [20, 10])
         train(mirror, 30, 40)
@@ -236,7 +236,7 @@ def test_training_goes_on_through_an_outage_and_the_store_catches_up(
     proxy: fault_proxy.FaultProxy, gcs_root: str
 ) -> None:
     said, store = [], open_store(gcs_root)
-    with mirrored(store, RUN, 60, reporter(said)) as mirror:
+    with Mirror(store, RUN, 60, reporter(said)) as mirror:
         train(mirror, 10)
         until(lambda: steps_in(store) == [10])
         proxy.share = 1.0
@@ -255,7 +255,7 @@ def test_a_store_that_stays_away_ends_the_run_and_the_next_start_goes_on_from_he
     store = open_store(gcs_root)
     with (  # noqa: PT012 (the run's end is what raises)
         pytest.raises(StoreUnavailableError, match=r"is kept in .*runs/r; give the same command") as caught,
-        mirrored(store, RUN, 0, reporter()) as mirror,
+        Mirror(store, RUN, 0, reporter()) as mirror,
     ):
         train(mirror, 10)
         proxy.share = 1.0
@@ -264,7 +264,7 @@ def test_a_store_that_stays_away_ends_the_run_and_the_next_start_goes_on_from_he
         raise PreemptedError("asked to end")
     assert isinstance(caught.value.__cause__, PreemptedError)
     proxy.share = 0.0
-    with mirrored(store, RUN, 60, reporter()) as mirror:
+    with Mirror(store, RUN, 60, reporter()) as mirror:
         assert train(mirror, 30) == 20
     assert steps_in(store) == [30, 20, 10]
 
@@ -273,10 +273,10 @@ def test_a_killed_run_goes_on_from_the_side_that_is_ahead(bucket: Store) -> None
     ahead = Mirror(bucket, RUN, 60, reporter())
     ahead.near.local(RUN).mkdir(parents=True)
     train(ahead, 10, 20)  # killed before anything was brought
-    with mirrored(bucket, RUN, 60, reporter()) as mirror:
+    with Mirror(bucket, RUN, 60, reporter()) as mirror:
         assert train(mirror) == 20
     train(ahead, 10)  # an old one, left on this machine
-    with mirrored(bucket, RUN, 60, reporter()) as mirror:
+    with Mirror(bucket, RUN, 60, reporter()) as mirror:
         assert train(mirror) == 20
     assert steps_in(bucket) == [20, 10]
 

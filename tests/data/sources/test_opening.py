@@ -87,7 +87,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("mnist", "no", "no does not exist; get it with `podline data download mnist /"),
         ("cifar10", "empty", "empty is empty, expected data_batch_1 and the other files of CIFAR-10"),
         ("sample", "empty", "`podline data draw /"),
-        ("cifar100", "other", "other contains a, b, c, d, e, f …, expected train and the other files of CIFAR-100"),
+        ("cifar100", "other", "other contains a, b, c, d, e, f and 3 more, expected train and the other files of"),
         ("cifar10", "readme.tar.gz", "readme.tar.gz does not contain data_batch_1"),
         ("cifar10", "mnist", "mnist contains MNIST, expected cifar10; use `podline run mnist --source /"),
         ("sample", "in", "contains CIFAR-100 in python layout, expected sample"),

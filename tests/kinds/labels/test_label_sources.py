@@ -69,7 +69,7 @@ def test_numbers_of_a_list_are_the_names_in_parquets_metadata(tmp_path: Path) ->
     assert source.class_names == ("sea", "sky")
     assert set(map(frozenset, labels_of(source).values())) == {frozenset({"sky"}), frozenset({"sea", "sky"})}
     [left] = source.quarantined
-    assert (left.record, left.reason) == ("test.parquet[1]", "has the label 7 vs 0 to 1")
+    assert (left.record, left.reason) == ("test.parquet[1]", "has the label 7, expected 0 to 1")
 
 
 @pytest.mark.parametrize(
