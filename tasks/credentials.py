@@ -63,7 +63,8 @@ def _loaded(name: str) -> Any:
     kind, _, its_name = name.partition("/")
     if kind not in _KINDS or not its_name:
         raise CredentialsError(
-            f"store.credentials_block = {name!r} vs gcp-credentials/NAME or gcs-bucket/NAME, as Prefect lists blocks"
+            f"store.credentials_block: got {name!r}, expected gcp-credentials/NAME or gcs-bucket/NAME; `prefect block "
+            "ls` lists the names"
         )
     importlib.import_module(_KINDS[kind])
     try:
@@ -71,8 +72,8 @@ def _loaded(name: str) -> Any:
     except Exception as error:
         # An error about an unreadable block contains its content, so even its traceback is dropped.
         raise CredentialsError(
-            f"the Prefect block {name} cannot be loaded ({type(error).__name__}); `prefect block ls` lists those that "
-            "the server has; an embedded one has none: let GOOGLE_APPLICATION_CREDENTIALS name a file there"
+            f"the Prefect block {name} cannot be loaded ({type(error).__name__}); `prefect block ls` lists the blocks; "
+            "the server of `podline run` has none: set GOOGLE_APPLICATION_CREDENTIALS to a key file instead"
         ) from None
     return block if kind == "gcp-credentials" else block.gcp_credentials  # type: ignore[union-attr]
 

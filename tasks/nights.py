@@ -11,16 +11,11 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count, islice
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterDeploymentId,
-    FlowRunFilterExpectedStartTime,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
+from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.context import FlowRunContext
@@ -55,11 +50,10 @@ def what_began() -> FlowAttempt:
 
     A restart after a crash is the same night; a retry is a new attempt of a run that had ended.
     """
-    context = FlowRunContext.get()
-    if context is None or context.flow_run is None:
+    if not flow_run.id:
         return FlowAttempt("hand", "", 1)
     with get_client(sync_client=True) as client:
-        run = client.read_flow_run(context.flow_run.id)
+        run = client.read_flow_run(UUID(flow_run.id))
         schedule = client.read_deployment(run.deployment_id).name if is_night(run) and run.deployment_id else ""
         states = states_of(client, run.id)
     attempt = starts(states)
@@ -76,14 +70,13 @@ def later_night() -> FlowRun | None:
     A night uses the data at its start. So among several nights that were missed or had to wait, the latest replaces the
     others, even after it has started or ended. A night that has started once, and is started again, is always executed.
     """
-    context = FlowRunContext.get()
-    if context is None or context.flow_run is None:
+    if not flow_run.id:
         return None
     with get_client(sync_client=True) as client:
-        run = client.read_flow_run(context.flow_run.id)
+        run = client.read_flow_run(UUID(flow_run.id))
         if not is_night(run) or run.expected_start_time is None or starts(states_of(client, run.id)) > 1:
             return None
-        due = FlowRunFilterExpectedStartTime(after_=run.expected_start_time, before_=datetime.now(UTC))  # type: ignore[arg-type] (any time will do)
+        due = {"after_": run.expected_start_time, "before_": datetime.now(UTC)}
         nights = _nights(client, run, set(StateType) - {StateType.CANCELLED, StateType.CANCELLING}, due)
         return next((night for night in nights if _due(night) > run.expected_start_time), None)
 
@@ -141,13 +134,15 @@ def _nights(
     client: SyncPrefectClient,
     run: FlowRun,
     states: set[StateType],
-    due: FlowRunFilterExpectedStartTime | None = None,
+    due: dict[str, datetime] | None = None,
 ) -> Iterator[FlowRun]:
     """Yield runs of the same deployment that no person started, latest due time first."""
-    wanted = FlowRunFilter(
-        deployment_id=FlowRunFilterDeploymentId(any_=[run.deployment_id] if run.deployment_id else []),
-        expected_start_time=due,
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=sorted(states))),
+    wanted = FlowRunFilter.model_validate(
+        {
+            "deployment_id": {"any_": [run.deployment_id] if run.deployment_id else []},
+            "expected_start_time": due,
+            "state": {"type": {"any_": sorted(states)}},
+        }
     )
     for offset in count(0, _PAGE):
         page = client.read_flow_runs(

@@ -3,10 +3,10 @@
 The node's worker executes the runs. A stage's result is in the store, which both can read; its error is in the run's
 state.
 
-Users on one machine take turns by :mod:`podline.tpu.turn`. Flows on several machines take turns by a lease: the only
-slot of Prefect's concurrency limit ``tpu-NODE``. While a flow lives it renews its lease, and takes it again if the
-server has dropped it, as it does when it was away for longer than the lease. Meanwhile another flow may get the lease,
-so a flow also looks for runs on the node: those of living flows are left alone, only orphans are ended.
+Processes of one machine take turns by :mod:`podline.tpu.turn`. Flows on several machines take turns by a lease: the
+only slot of Prefect's concurrency limit ``tpu-NODE``. A flow renews its lease until it ends. A server that was away for
+longer than a lease lasts drops the lease, and the flow takes it again. Meanwhile another flow may get the lease. So a
+flow also looks for runs on the node: it ends orphans only, never a run for which another flow waits.
 """
 
 from __future__ import annotations
@@ -20,15 +20,7 @@ from uuid import UUID
 import httpx
 from prefect.artifacts import create_table_artifact
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterDeploymentId,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    FlowRunFilterWorkQueueName,
-    TaskRunFilter,
-    TaskRunFilterId,
-)
+from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, State
 from prefect.client.schemas.responses import ConcurrencyLimitWithLeaseResponse
 from prefect.deployments import run_deployment
@@ -105,7 +97,8 @@ def _wait_for(stack: contextlib.ExitStack, tpu: TpuSettings, tpu_log: TpuLog) ->
         except (TpuInUseError, httpx.HTTPError) as error:
             why = str(error) if isinstance(error, TpuInUseError) else "the Prefect server does not answer"
             if time.monotonic() >= deadline:
-                raise TpuInUseError(f"{why}, for {duration(tpu.limits.turn)} now") from error
+                patience = f"waited {duration(tpu.limits.turn)}, the setting tpu.limits.turn"
+                raise TpuInUseError(f"{why}; {patience}; end the run that has the node, or try later") from error
             tpu_log.waited(SYSTEM_CLOCK.now(), f"{TURN}: {why}", _ASK_SECONDS)
             time.sleep(_ASK_SECONDS)
         else:
@@ -276,7 +269,7 @@ def is_orphan(client: SyncPrefectClient, run: FlowRun) -> bool:
     """Return whether no other flow waits for a run on the node."""
     if run.parent_task_run_id is None:
         return True
-    ours = TaskRunFilter(id=TaskRunFilterId(any_=[run.parent_task_run_id]))
+    ours = TaskRunFilter.model_validate({"id": {"any_": [run.parent_task_run_id]}})
     parents = [parent for parent in client.read_flow_runs(task_run_filter=ours) if str(parent.id) != flow_run.id]
     return all(parent.state is not None and parent.state.is_final() for parent in parents)
 
@@ -294,13 +287,12 @@ def living_runs(client: SyncPrefectClient, node: str) -> list[FlowRun]:
             f"tpu.placement = 'node': the Prefect server has no deployment {DEPLOYMENT!r}; make it with `podline "
             "deploy`, and start a deployment instead of `podline run`, whose own server no node knows"
         ) from error
-    return client.read_flow_runs(
-        flow_run_filter=FlowRunFilter(
-            deployment_id=FlowRunFilterDeploymentId(any_=[deployment.id]),
-            work_queue_name=FlowRunFilterWorkQueueName(any_=[node]),
-            state=FlowRunFilterState(type=FlowRunFilterStateType(not_any_=list(TERMINAL_STATES))),
-        )
-    )
+    living = {
+        "deployment_id": {"any_": [deployment.id]},
+        "work_queue_name": {"any_": [node]},
+        "state": {"type": {"not_any_": list(TERMINAL_STATES)}},
+    }
+    return client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(living))
 
 
 def end_run(client: SyncPrefectClient, run: FlowRun, why: str) -> None:

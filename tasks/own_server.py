@@ -72,7 +72,7 @@ class OwnServer:
         finally:
             connection.close()
         if status != http.HTTPStatus.OK:
-            raise PodlineError(f"Prefect's server does not come up ({status}); see {self._log}")
+            raise PodlineError(f"Prefect's server does not answer ({status}); see {self._log}")
 
     def stop(self) -> None:
         """End the server with all its processes."""
@@ -125,5 +125,5 @@ def _listening() -> socket.socket:
         with contextlib.suppress(OSError):
             return socket.create_server((host, 0), family=family)
     raise PodlineError(
-        "this machine has neither 127.0.0.1 nor ::1, where Prefect's server listens; `ip link set lo up`"
+        "this machine has neither 127.0.0.1 nor ::1, where Prefect's server listens; run `ip link set lo up`"
     )

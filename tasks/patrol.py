@@ -13,12 +13,7 @@ from functools import partial
 from prefect.artifacts import create_table_artifact
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    FlowRunFilterTags,
-)
+from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.variables import Variable
@@ -35,7 +30,7 @@ from podline.tpu.patrol import TABLE, PatrolCase, PatrolFinding, Remedy, costs, 
 from podline.tpu.recovery import Recovery
 from podline.tpu.tpu_log import TpuLog
 
-_ALIVE = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
+_ALIVE = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 
 
 def memory_of(node: str) -> str:
@@ -82,9 +77,7 @@ class _Round:
         for run in self._on_node():
             if is_orphan(self._client, run):
                 yield self._deal(f"run {run.name}", str(run.state_name), PatrolCase.ORPHAN, partial(self._cancel, run))
-        alive = FlowRunFilter(
-            tags=FlowRunFilterTags(all_=[TAG]), state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[*_ALIVE]))
-        )
+        alive = FlowRunFilter.model_validate({"tags": {"all_": [TAG]}, "state": {"type": {"any_": _ALIVE}}})
         self._used = bool(self._on_node()) or bool(self._client.read_flow_runs(flow_run_filter=alive))
 
     def _on_node(self) -> list[FlowRun]:

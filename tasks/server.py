@@ -23,7 +23,7 @@ TPU_TAG = "podline-tpu"
 """Deployments for TPUs, which exist only if the settings name a TPU."""
 OUR_TAGS = (TAG, TPU_TAG)
 SILENCE = timedelta(seconds=130)
-"""The time without a heartbeat after which a run counts as gone: four missed heartbeats (settings/environment.py)."""
+"""The time without a heartbeat after which a run counts as crashed: four heartbeats (settings/environment.py)."""
 
 
 def key_of(recipe: str, kind: str) -> str:

@@ -1,7 +1,7 @@
-"""What a flow run shows while it is at work: its log, and its card.
+"""Shows a flow run's progress in Prefect's UI: in the run's log, and on its card.
 
-The card is one artifact, since the UI sorts a run's artifacts by ids that the server draws at random: what a run has to
-say first stands on top of the card, above the progress of each stage. A retry finds the card again.
+The card is a single artifact, since the UI sorts a run's artifacts by random ids: the most important message is at the
+top of the card, above the progress of each stage. A retry continues to use the card of the first start.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uuid import UUID
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
+from prefect.client.schemas.filters import ArtifactFilter
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
@@ -43,9 +43,9 @@ class _Card:
 
     Attributes:
         artifact: id of the artifact.
-        stages: each stage's share in percent and its words, in order.
-        head: Markdown above the table of stages; until something came of the run, what to know of its end.
-        title: text of the card in the list of artifacts; by default the newest words of a stage.
+        stages: each stage's progress in percent and as text, in order.
+        head: Markdown above the table of stages: first the start time and advice for a crash, in the end the outcome.
+        title: text of the card in the list of artifacts; by default the newest text of a stage.
     """
 
     artifact: UUID
@@ -114,11 +114,9 @@ def say_first(recipe: str, text: str, title: str) -> None:
 
 def _artifact(recipe: str) -> UUID:
     key = key_of(recipe, "progress")
-    run = ArtifactFilterFlowRunId(any_=[UUID(flow_run.id)])
+    ours = ArtifactFilter.model_validate({"flow_run_id": {"any_": [flow_run.id]}, "key": {"any_": [key]}})
     with get_client(sync_client=True) as client:
-        found = client.read_artifacts(
-            artifact_filter=ArtifactFilter(flow_run_id=run, key=ArtifactFilterKey(any_=[key]))
-        )
+        found = client.read_artifacts(artifact_filter=ours)
     return found[0].id if found else UUID(str(create_markdown_artifact("", key)))
 
 

@@ -1,7 +1,7 @@
-"""The stages as Prefect tasks: an earlier result is used again, else a child process does the work, with retries.
+"""The stages as Prefect tasks: a task returns an earlier result, or runs the stage in a child process, with retries.
 
-Each call asks the store for an earlier result. So a task run is Cached exactly when its artifacts exist and are whole.
-A damaged artifact makes its stage run again, and also the next ones, whose specs have its checksum.
+Each call searches the store for an earlier result. So a task run is Cached exactly if its artifacts are undamaged. A
+damaged artifact makes its stage run again, and also the next stages, whose specs have the artifact's checksum.
 
 Prefect has one number of retries for all causes. Here the class of the error gives delays and budget. So the task
 itself returns the state AwaitingRetry, which Prefect's engine waits for. Its message says why, when and how often.
@@ -148,7 +148,7 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
         call.error, message = signal, _CANCELLED if cancelled else _STOPPED
         get_run_logger().info("%s: %s", name, message)
         return Cancelled(message=message)
-    return Completed(name="Cached", message="found done, and verified") if result.reused else Completed()
+    return Completed(name="Cached", message="an earlier result, verified") if result.reused else Completed()
 
 
 def _performed(call: _Call[Any, Any], listener: Listener) -> Any:

@@ -2,7 +2,7 @@
 
 **Failures.** The library's errors name options of the command line, but the reader of a state's message has a form. So
 ``--root`` is replaced by the title of its field, by the table of options. Further lines of an error (the end of a log,
-the stacks of threads) go to the run's log. The run's card says it too, with what docs/how-to/failed-run.md advises.
+the stacks of threads) go to the run's log. The run's card has the message and the advice of docs/how-to/failed-run.md.
 
 **Planned stops.** A run that gets SIGTERM saves a checkpoint and returns to the queue: at the end of ``podline up``, of
 a service, or of the machine. The run's own process returns it to the queue if possible (:func:`interrupted`); otherwise
@@ -31,16 +31,7 @@ from uuid import UUID
 import httpx
 from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterId,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    FlowRunFilterTags,
-    TaskRunFilter,
-    TaskRunFilterState,
-    TaskRunFilterStateType,
-)
+from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.context import FlowRunContext
 from prefect.exceptions import CancelledRun, ObjectNotFound, Pause, TerminationSignal
@@ -211,18 +202,18 @@ def close_what_is_left() -> None:
     if context is None or context.flow_run is None:
         return
     with get_client(sync_client=True) as client:
-        _close(client, FlowRunFilter(id=FlowRunFilterId(any_=[context.flow_run.id])))
-        over = FlowRunFilterState(type=FlowRunFilterStateType(any_=_OVER))
-        _close(client, FlowRunFilter(state=over, tags=FlowRunFilterTags(all_=[TAG])))
+        _close(client, {"id": {"any_": [context.flow_run.id]}})
+        _close(client, {"state": {"type": {"any_": _OVER}}, "tags": {"all_": [TAG]}})
 
 
 def close_tasks(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:  # noqa: ARG001 (a hook)
     """Close the task runs of a crashed flow run; a hook of flows."""
     with get_client(sync_client=True) as client:
-        _close(client, FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id])))
+        _close(client, {"id": {"any_": [flow_run.id]}})
 
 
-def _close(client: SyncPrefectClient, runs: FlowRunFilter) -> None:
-    is_open = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=_OPEN)))
+def _close(client: SyncPrefectClient, flow_runs: dict[str, Any]) -> None:
+    runs = FlowRunFilter.model_validate(flow_runs)
+    is_open = TaskRunFilter.model_validate({"state": {"type": {"any_": _OPEN}}})
     for task_run in client.read_task_runs(flow_run_filter=runs, task_run_filter=is_open):
         client.set_task_run_state(task_run.id, Crashed(message=GONE), force=True)

@@ -1,6 +1,6 @@
-"""Trainings of a flow besides its main one: the trials of a search, and further seeds that decide a promotion.
+"""Further trainings of a flow: the trials of a search, and other seeds that decide a promotion.
 
-Each is a run of its own in the store, and has an entry in the ledger.
+Each is a separate run in the store, and has an entry in the ledger.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def _noted(store: Store, spec: TrainSpec) -> Iterator[Notes]:
 
 
 def decided(night: Night, asked: PromoteSpec, judged: PromoteResult, seconds: float) -> PromoteResult:
-    """Return the decision on a model after as many further seeds as needed and allowed by rules and minutes.
+    """Train other seeds as far as needed and allowed by ``asked.rules``; return the final decision on a model.
 
-    An undecided model is decided by more trainings of the reference. A first champion brings trainings of its own, so
-    that the spread between its seeds is measured before the next model comes. The next flow run continues.
+    For an undecided model, these are seeds of the reference. For a first champion, these are seeds of the champion, to
+    measure the spread between seeds before the next model is trained. The next flow run trains those that are missing.
 
     Args:
         night: the night of the model.
@@ -78,7 +78,7 @@ def decided(night: Night, asked: PromoteSpec, judged: PromoteResult, seconds: fl
 
 
 def _train(store: Store, trainings: Sequence[TrainSpec], seconds: float, ends: float, aim: str) -> int:
-    """Train further seeds, each as a separate run, until a time; return their number."""
+    """Train specs that differ in their seeds, until the time ``ends``; return the number of trainings."""
     for trained, training in enumerate(trainings):
         left = plural(len(trainings) - trained, "more training")
         if time.monotonic() + seconds > ends:
@@ -106,5 +106,6 @@ def _trained(store: Store, training: TrainSpec, aim: str) -> float:
             trained = replace(train, about=seed)(training, notes)
             replace(evaluate, about=seed)(evaluation_spec(training, trained), notes).require_sane()
     except PodlineError as error:
-        get_run_logger().warning("%s does not count as a known training: %s", training.run, one_line(error))
+        cause = one_line(error)
+        get_run_logger().warning("the spread between seeds is measured without run %s: %s", training.run, cause)
     return time.monotonic() - started

@@ -48,14 +48,14 @@ _HELD_OUT = 0.1
 class SearchResult(Result):
     """The result of a search; ``folder`` has the record and the page."""
 
-    folder: str = Field(description="its name in the store")
-    page: str = Field(description="the name of the page")
+    folder: str = Field(description="the folder's name in the store")
+    page: str = Field(description="the page's name in the store")
     trials: dict[str, int] = Field(description="the number of trials in each state")
     ending: str = Field(description="why the search ended early; empty if all trials were run")
     run: str = Field(description="the run of the best trial")
     values: dict[str, Json] = Field(description="the values of the best trial, by path")
     better: bool | None = Field(
-        description="whether the best trial beats the recipe's own values beyond chance; None if unknown"
+        description="whether the best trial is significantly better than the recipe's own values; None without a test"
     )
     verdict: str = Field(description="the verdict as text")
 

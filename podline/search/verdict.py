@@ -1,4 +1,4 @@
-"""Decides whether the best trial of a search is better than the recipe's own values, beyond chance."""
+"""Decides whether the best trial of a search is significantly better than the recipe's own values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from podline.contract.noise import Noise, assumed_spread, scale
 from podline.documents.intervals import TAIL
 from podline.search.trials import SearchDocument, Trial
 
-# Largest probability that chance alone, among all the trials, gives as large a difference.
+# Significance level of the test, for all trials together.
 _LEVEL = 0.05
 
 
@@ -20,7 +20,7 @@ class Verdict(NamedTuple):
     Attributes:
         default: the trial of the recipe's own values.
         best: the trial with the lowest value.
-        better: whether ``best`` is significantly better than ``default``; None if chance is unknown.
+        better: whether ``best`` is significantly better than ``default``; None without a test, for losses.
         text: the verdict as text.
     """
 
@@ -44,7 +44,7 @@ def judged(document: SearchDocument) -> Verdict:
         return Verdict(default, best, False, text)
     change = (default.value or 0.0) - (best.value or 0.0)
     if document.spec.metric == "loss":
-        text = f"the loss of {name} is lower by {change:.4f}; train other seeds to see how much of this is chance"
+        text = f"the loss of {name} is lower by {change:.4f}; train other seeds to see whether the difference remains"
         return Verdict(default, best, None, text)
     rules, count, kind = document.spec.recipe.promotion, best.examples, document.spec.recipe.kind
     spread = assumed_spread(kind, 0).main if rules.spread == "auto" else rules.spread
@@ -53,15 +53,9 @@ def judged(document: SearchDocument) -> Verdict:
     noise = Noise(0.0, spread**2 * float(scale(shares[0], count)), 1)
     half = float(noise.limit(sampled, TAIL))
     low, high = change - half, change + half
-    better = change > noise.limit(sampled, _LEVEL / others / 2)
+    better = bool(change > noise.limit(sampled, _LEVEL / others / 2))
     interval = f"{100 * change:.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
     found = f"{name} has an error lower by {interval}, {percent(shares[1])} vs {percent(shares[0])}"
-    if better:
-        return Verdict(default, best, True, f"better than the default: {found}")
-    return Verdict(
-        default,
-        best,
-        False,
-        f"not shown to be better than the default: {found}, which chance gives to the best of "
-        f"{plural(others, 'other trial')} on {plural(count, 'held-out example')}",
-    )
+    held_out = f"{plural(others, 'other trial')} on {plural(count, 'held-out example')}"
+    noisy = f"not shown to be better than the default: {found}; the best of {held_out} can differ so much by noise"
+    return Verdict(default, best, better, f"better than the default: {found}" if better else noisy)

@@ -151,7 +151,7 @@ class TrainableSpec(RecipeSpec[R_co]):
     lacked_champion: bool = Field(
         default=False,
         exclude_if=operator.not_,
-        description="whether it starts from scratch, because further=champion found no champion",
+        description="whether the training starts from scratch, because further=champion found no champion",
     )
     manifest_digest: str = MANIFEST_DIGEST
     training_version: int = TRAINING_VERSION

@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from podline.base.errors import PodlineError, TpuGoneError, TpuUnhealthyError
 from podline.base.figures import duration
-from podline.base.frozen import Frozen
 from podline.base.progress import beside
 from podline.settings.tpu_settings import Limits, TpuSettings
 from podline.tpu import notices
@@ -33,15 +30,6 @@ class Course(StrEnum):
     GO_ON = "go on"
     SAVE_AND_END = "checkpoint and end"
     END_NOW = "end now"
-
-
-class Sight(Frozen):
-    """The observations of the watch at one time."""
-
-    state: State | None = Field(default=None, description="the node's state; None if the API does not answer")
-    health: Health = Field(default=Health.HEALTH_UNSPECIFIED, description="the node's health")
-    silent_for: float = Field(default=0.0, description="seconds since the training's last progress")
-    end_announced: str = Field(default="", description="the announced reason for the end of the machine, or empty")
 
 
 @dataclass(frozen=True)
@@ -61,8 +49,17 @@ UNHEALTHY = frozenset({Health.TIMEOUT, Health.UNHEALTHY_TENSORFLOW, Health.UNHEA
 """Kinds of health that indicate a problem; HEALTH_UNSPECIFIED gives no information."""
 
 
-def judge(sight: Sight, limits: Limits) -> WatchDecision:
+def judge(
+    state: State | None, health: Health, limits: Limits, *, silent_for: float, end_announced: str = ""
+) -> WatchDecision:
     """Return the next step of a training; the first match wins, most serious first.
+
+    Args:
+        state: the node's state; None while the API does not answer.
+        health: the node's health.
+        limits: limits with ``stall``.
+        silent_for: seconds since the training's last progress.
+        end_announced: the announced reason for the end of the machine, or empty.
 
     ===================================================== ======================================
     observation                                           next step
@@ -77,18 +74,18 @@ def judge(sight: Sight, limits: Limits) -> WatchDecision:
 
     Progress is better evidence than Google's monitor, so a training with progress continues on an unhealthy node.
     """
-    if sight.state in _TAKEN:
-        return WatchDecision(Course.END_NOW, f"the node is {sight.state}", TpuGoneError)
-    if sight.state is not None and sight.state not in _CERTAIN:
-        return WatchDecision(Course.END_NOW, f"the node is {sight.state}")
-    if sight.end_announced:
-        return WatchDecision(Course.SAVE_AND_END, sight.end_announced, TpuGoneError)
-    if sight.health not in UNHEALTHY:
+    if state in _TAKEN:
+        return WatchDecision(Course.END_NOW, f"the node is {state}", TpuGoneError)
+    if state is not None and state not in _CERTAIN:
+        return WatchDecision(Course.END_NOW, f"the node is {state}")
+    if end_announced:
+        return WatchDecision(Course.SAVE_AND_END, end_announced, TpuGoneError)
+    if health not in UNHEALTHY:
         return GO_ON
-    if sight.silent_for >= limits.stall:
-        silence = duration(sight.silent_for)
-        return WatchDecision(Course.END_NOW, f"the node is {sight.health}, and no progress for {silence}")
-    if sight.health is Health.UNHEALTHY_MAINTENANCE:
+    if silent_for >= limits.stall:
+        silence = duration(silent_for)
+        return WatchDecision(Course.END_NOW, f"the node is {health}, and no progress for {silence}")
+    if health is Health.UNHEALTHY_MAINTENANCE:
         return WatchDecision(Course.SAVE_AND_END, "the node is under maintenance")
     return GO_ON
 
@@ -123,8 +120,7 @@ class Watch:
         if now >= self._next_node:
             self._next_node = now + limits.poll
             self._look_at_node()
-        sight = Sight(state=self._state, health=self._health, silent_for=silent_for, end_announced=self._end_announced)
-        return judge(sight, limits)
+        return judge(self._state, self._health, limits, silent_for=silent_for, end_announced=self._end_announced)
 
     def _look_at_node(self) -> None:
         try:

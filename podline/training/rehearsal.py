@@ -26,7 +26,7 @@ from podline import __version__
 from podline.base.errors import ArtifactError, SettingsError
 from podline.base.figures import size
 from podline.data.records import IMAGE
-from podline.recipes.kind_table import code_of_targets, facts_of
+from podline.recipes.kind_table import code_of_targets, facts_named
 from podline.stages.tools import Preflight
 from podline.store import digests
 from podline.training import devices
@@ -209,7 +209,7 @@ def _look_at_examples(run: Run) -> None:
     if run.shared.exists(name):
         return
     fields = tuple(field.name for field in run.manifest.fields if field.name != IMAGE)
-    reader, targets = run.training_reader, facts_of(run.recipe).targets
+    reader, targets = run.training_reader, facts_named(run.recipe.kind).targets
     for start in range(0, len(reader), _AT_ONCE):
         run.reporter.progress(start, len(reader), "examples checked")
         part = np.arange(start, min(start + _AT_ONCE, len(reader)))

@@ -35,8 +35,6 @@ SIDE = 64
 
 
 class Made(NamedTuple):
-    """A conversion, and what it made."""
-
     spec: ConvertSpec
     result: ConvertResult
     store: Store

@@ -54,7 +54,6 @@ def instructions() -> list[list[str]]:
 
 
 def commands() -> list[list[str]]:
-    """Every command that is one of ours or Prefect's, its program by name."""
     of_units = [shlex.split(line) for unit in UNITS for line in entries(unit, "ExecStart(?:Pre)?")]
     of_services = [service["command"] for service in composition()["services"].values() if "command" in service]
     of_images = [yaml.safe_load(" ".join(words)) for name, *words in instructions() if name == "CMD"]
@@ -63,7 +62,6 @@ def commands() -> list[list[str]]:
 
 
 def variables() -> set[str]:
-    """Every environment variable that something is started with."""
     assigned = [word for unit in UNITS for line in entries(unit, "Environment") for word in line.split()]
     assigned += [word for name, *words in instructions() if name == "ENV" for word in words]
     assigned += [line for file in EXAMPLES for line in file.read_text().splitlines() if not line.startswith("#")]

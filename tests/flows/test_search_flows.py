@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, TaskRunFilter, TaskRunFilterName
+from prefect.client.schemas.filters import ArtifactFilter, TaskRunFilter
 from prefect.client.schemas.objects import Artifact
 from small_dataset import publish_dataset
 from small_flow_stages import SEARCH_STAGE, TRIAL_STAGE, ran
@@ -45,7 +45,7 @@ def test_a_search_answers_with_a_rate_and_leaves_its_chart_and_is_found_the_next
 
 def artifacts(key: str) -> list[Artifact]:
     with get_client(sync_client=True) as client:
-        return client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key])))
+        return client.read_artifacts(artifact_filter=ArtifactFilter.model_validate({"key": {"any_": [key]}}))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_each_trial_is_a_task_and_an_entry_and_a_pruned_one_fails_nothing(
     states = [named.state for named in ledger.names(open_store(str(tmp_path)), recipe="sample")]
     assert (states.count("finished"), states.count("cancelled")) == (9 - pruned, pruned)
     with get_client(sync_client=True) as client:
-        named = TaskRunFilter(name=TaskRunFilterName(like_="train, sample-"))
+        named = TaskRunFilter.model_validate({"name": {"like_": "train, sample-"}})
         tasks = [task.state_name for task in client.read_task_runs(task_run_filter=named)]
     assert (tasks.count("Completed"), tasks.count("Pruned")) == (9 - pruned, pruned)
     assert any("9 trials" in str(artifact.data) for artifact in artifacts("sample-search"))

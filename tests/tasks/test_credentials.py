@@ -14,6 +14,7 @@ from service_account import account_at
 
 from podline.base.errors import CredentialsError
 from podline.settings.environment import child_environment
+from podline.store import buckets
 from podline.store.folder import FolderStore
 from podline.tasks.credentials import bucket_credentials
 
@@ -43,6 +44,8 @@ def test_a_block_is_a_file_for_as_long_as_the_flow_runs(cache: Path, monkeypatch
         killed = own.with_name(own.name.replace(f"~{os.getpid()}~", f"~{2**22 + 1}~"))
     killed.mkdir(parents=True)
     (killed / "account.json").write_text("of a run that was killed")
+    forgotten: list[bool] = []
+    monkeypatch.setattr(buckets, "forget_clients", lambda: forgotten.append(True))
     for name in ("gcp-credentials/the-account", "gcs-bucket/the-bucket"):
         monkeypatch.setenv("PODLINE_STORE_CREDENTIALS_BLOCK", name)
         with bucket_credentials():
@@ -54,6 +57,7 @@ def test_a_block_is_a_file_for_as_long_as_the_flow_runs(cache: Path, monkeypatch
             assert child_environment(cache)[GOOGLE] == str(file), "a stage's process finds them in the same way"
         assert kept(cache) == []
         assert os.environ[GOOGLE] == "before"
+    assert len(forgotten) == 4, "at the start and at the end of each body"
 
 
 def test_a_block_that_cannot_be_used_is_refused_without_what_it_holds(
@@ -69,7 +73,7 @@ def test_a_block_that_cannot_be_used_is_refused_without_what_it_holds(
     for name, words in (
         ("gcp-credentials/a-file", "the Prefect block gcp-credentials/a-file cannot be loaded"),
         ("gcp-credentials/none", "`prefect block ls` lists"),
-        ("secret/x", r"'secret/x' vs gcp-credentials/NAME or gcs-bucket/NAME"),
+        ("secret/x", r"got 'secret/x', expected gcp-credentials/NAME or gcs-bucket/NAME"),
     ):
         monkeypatch.setenv("PODLINE_STORE_CREDENTIALS_BLOCK", name)
         with pytest.raises(CredentialsError, match=words) as caught, bucket_credentials():

@@ -15,17 +15,13 @@ from uuid import UUID
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterDeploymentId,
-    FlowRunFilterExpectedStartTime,
-)
+from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import ConcurrencyLimitStrategy, ConcurrencyOptions, FlowRun
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import CancelledRun
 from prefect.flow_engine import run_flow
 from prefect.states import Crashed, Running, Scheduled
-from prefect_servers import artifacts_of
+from prefect_servers import artifacts_of, lines_of, wait_until
 from small_flow_stages import ran
 
 from podline.base.progress import Event
@@ -69,12 +65,8 @@ class Nightly:
         return made.id
 
     def _runs(self) -> list[FlowRun]:
-        return self.client.read_flow_runs(
-            flow_run_filter=FlowRunFilter(
-                deployment_id=FlowRunFilterDeploymentId(any_=[self.deployment]),
-                expected_start_time=FlowRunFilterExpectedStartTime(before_=datetime.now(UTC)),  # type: ignore[arg-type]
-            )
-        )
+        ours = {"deployment_id": {"any_": [self.deployment]}, "expected_start_time": {"before_": datetime.now(UTC)}}
+        return self.client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(ours))
 
     def by_hand(self, **more: Any) -> UUID:
         """A run that a person starts, due long ago."""
@@ -103,8 +95,11 @@ class Nightly:
         [schedule] = self.client.read_deployment(self.deployment).schedules
         return schedule.active
 
-    def report(self, run: UUID) -> Any:
-        return artifacts_of(self.client, run)["sample-report"]
+    def artifact(self, run: UUID, kind: str) -> Any:
+        return artifacts_of(self.client, run)[f"sample-{kind}"]
+
+    def wait_for_line(self, run: UUID, text: str) -> None:
+        wait_until(lambda: any(text in message for _, message in lines_of(self.client, run)), every=0.2)
 
 
 @pytest.fixture
@@ -140,11 +135,28 @@ def test_of_nights_that_were_missed_the_latest_is_done_and_no_other(it: Nightly)
     assert "unchanged" in unchanged.tags
     assert "unchanged" not in done.tags
     [trained] = it.root.glob("runs/*")
-    report = it.report(unchanged.id)
+    report = it.artifact(unchanged.id, "report")
     assert report.description.startswith(f"Unchanged since {trained.name}, {datetime.now(UTC):%Y-}")
     assert f"Unchanged since {trained.name}" in report.data
     assert "# It went well" in report.data
-    assert "Unchanged" not in it.report(done.id).data
+    assert "Unchanged" not in it.artifact(done.id, "report").data
+    figures = it.artifact(unchanged.id, "key-figures").data
+    assert f"| re-used | {', '.join(ALL)} |" in figures
+    assert "| promotion | not asked for |" in figures
+    card = it.artifact(unchanged.id, "progress")
+    assert card.data.startswith("Open the report: ")
+    assert card.description == report.description
+    it.wait_for_line(unchanged.id, f"unchanged since {trained.name}")
+    it.wait_for_line(done.id, f"the report: {trained}/report.html")
+
+
+def test_a_run_whose_form_is_refused_has_a_card_with_the_cause_and_advice(it: Nightly) -> None:
+    refused = it.do(it.by_hand(epochs=-1))
+    assert refused.state_name == "Failed"
+    assert "Epochs = -1" in refused.state.message
+    card = it.artifact(refused.id, "progress").data
+    assert card.startswith("**Failed.** ")
+    assert "\n\n**What to do:** " in card
 
 
 def test_the_ledger_says_what_began_a_run_and_the_index_tells_nights_from_other_runs(it: Nightly) -> None:
@@ -203,6 +215,8 @@ def test_three_failures_in_a_row_pause_the_schedule(it: Nightly) -> None:
         assert not it.active()
 
     fail_three_times(16)
+    [last, *_] = sorted(it._runs(), key=lambda each: each.expected_start_time, reverse=True)
+    it.wait_for_line(last.id, "3 nights in a row failed")
     # A person switches it on again, with the cause not corrected: as many failures count anew.
     [schedule] = it.client.read_deployment(it.deployment).schedules
     it.client.update_deployment_schedule(it.deployment, schedule.id, active=True)

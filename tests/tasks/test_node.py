@@ -14,12 +14,13 @@ import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import ArtifactFilter
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
-from prefect_servers import wait_until
 from small_stages import ACT, ActSpec
+from waiting import wait_until
 
 from podline.base import errors
 from podline.base.errors import PodlineError, TpuInUseError
@@ -242,12 +243,17 @@ def test_who_waits_says_so_and_comes_when_the_other_has_left(
     thread = threading.Thread(target=other)
     thread.start()
     assert has_it.wait(60)
-    with pytest.raises(TpuInUseError, match="another run has the node night, for 0"):
+    with pytest.raises(
+        TpuInUseError, match=r"another run has the node night; waited 0\.10 s, the setting tpu\.limits\.turn"
+    ):
         waiting(f"{tmp_path}/first", 0.1, print)
     # A log of its own: one that goes on says nothing of a wait that it knows.
     told = waiting(f"{tmp_path}/second", 60, lambda _: over.set())
     thread.join()
     assert told == [("wait", "waits for its turn: another run has the node night")]
+    ours = ArtifactFilter.model_validate({"key": {"any_": ["sample-tpu"]}})
+    tables = client.read_artifacts(artifact_filter=ours)
+    assert any("another run has the node night" in str(table.data) for table in tables)
 
 
 def test_a_lease_that_the_server_dropped_is_taken_again_as_soon_as_it_is_free(

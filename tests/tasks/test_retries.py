@@ -17,8 +17,9 @@ from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import State
-from prefect_servers import lines_of, tasks_of, wait_until
+from prefect_servers import lines_of, tasks_of
 from small_stages import ACT, ActResult, ActSpec
+from waiting import wait_until
 
 from podline.base.errors import ServerAwayError, SourceError, TransientError
 from podline.tasks import server, stages, stops
@@ -150,7 +151,7 @@ def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
     tmp_path: Path, failures: list[BaseException], monkeypatch: pytest.MonkeyPatch, is_cancelled: bool, end: str
 ) -> None:
     monkeypatch.setattr(stops, "is_cancelled", lambda: is_cancelled)
-    monkeypatch.setattr(stops.settings, "of_prefect_worker", lambda: True)
+    monkeypatch.setattr(stops.environment, "of_prefect_worker", lambda: True)
 
     @flow
     def calling() -> str:
@@ -159,9 +160,10 @@ def test_a_task_whose_run_is_ended_is_cancelled_and_has_not_crashed(
         return str(flow_run.id)
 
     failures.append(TerminationSignal(signal.SIGTERM))
-    [*_, last] = states(UUID(calling()))
+    [*_, last] = states(run := UUID(calling()))
     assert last.is_cancelled()
     assert end in str(last.message)
+    assert lines(run, end)
 
 
 def test_a_flow_whose_server_is_away_says_so() -> None:

@@ -91,6 +91,7 @@ said: list[list[dict[str, Any]]] = []
 def night(recipe: str) -> str:
     open_card(recipe, STAGES)
     if flow_run.run_count == 1:
+        said.append(listed(str(flow_run.id)))
         stage("convert")
         say_first(recipe, "**Failed.** of the first start", "Failed: of the first start")
         said.append(listed(str(flow_run.id)))
@@ -118,7 +119,9 @@ def test_one_card_says_what_failed_and_then_how_far_each_stage_is_also_after_a_r
     shares = {"convert": "100 % | reused after verification", "validate": "100 % | done", "train": "100 % | done"}
     assert rows == [f"| {name} | {shares.get(name, '0 % | not begun')} |" for name in STAGES]
     assert card["description"] == "train: done"
-    [[first]] = said
+    [[new], [first]] = said
+    assert new["data"].startswith("Begun 20")
+    assert new["data"].count("| 0 % | not begun |") == len(STAGES)
     assert first["data"].startswith("**Failed.** of the first start\n\n| stage |")
     assert "| convert | 100 % | done |" in first["data"]
     assert first["description"] == "Failed: of the first start"

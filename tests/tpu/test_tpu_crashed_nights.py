@@ -13,12 +13,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
 from prefect.states import Cancelling
-from prefect_servers import PrefectServer, prefect_server_in, wait_until, worker
+from prefect_servers import PrefectServer, artifacts_of, prefect_server_in, wait_until, worker
 from small_flow_stages import STEPS, ran
 from standin.cloud import NODE, Cloud
 from standin.servers import serving
+from waiting import wait_until
 
 from podline.data.sources.sample import write_sample
 from podline.deployments import automations
@@ -71,12 +71,8 @@ class Nights:
         wait_until(lambda: len(self.notes()) > taken + 2 * 6 if stage == "train" else held.exists())
 
     def card(self, run: UUID) -> str:
-        ours = ArtifactFilter(
-            flow_run_id=ArtifactFilterFlowRunId(any_=[run]), key=ArtifactFilterKey(any_=["sample-progress"])
-        )
         with self.server.client() as client:
-            [card] = client.read_artifacts(artifact_filter=ours)
-        return str(card.data)
+            return str(artifacts_of(client, run)["sample-progress"].data)
 
     def completed_after_a_crash(self, run: UUID) -> bool:
         wait_until(lambda: self.server.state(run).is_completed(), 600, every=1)

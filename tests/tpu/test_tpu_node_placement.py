@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterDeploymentId
+from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL
@@ -160,7 +160,7 @@ def node_runs(since: datetime) -> list[FlowRun]:
     """The runs of the deployment on the node since a time, the oldest first."""
     with get_client(sync_client=True) as client:
         deployment = client.read_deployment_by_name(DEPLOYMENT)
-        ours = FlowRunFilter(deployment_id=FlowRunFilterDeploymentId(any_=[deployment.id]))
+        ours = FlowRunFilter.model_validate({"deployment_id": {"any_": [deployment.id]}})
         runs = [run for run in client.read_flow_runs(flow_run_filter=ours) if run.created and run.created >= since]
     return sorted(runs, key=lambda run: run.created or since)
 

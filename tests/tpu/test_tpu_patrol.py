@@ -11,13 +11,7 @@ from typing import Any
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
-from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterKey,
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
+from prefect.client.schemas.filters import ArtifactFilter, FlowRunFilter
 from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
@@ -108,8 +102,8 @@ def ground(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def _end_all_runs(client: SyncPrefectClient) -> None:
-    living = FlowRunFilterState(type=FlowRunFilterStateType(not_any_=list(TERMINAL_STATES)))
-    for run in client.read_flow_runs(flow_run_filter=FlowRunFilter(state=living)):
+    living = FlowRunFilter.model_validate({"state": {"type": {"not_any_": list(TERMINAL_STATES)}}})
+    for run in client.read_flow_runs(flow_run_filter=living):
         client.delete_flow_run(run.id)
 
 
@@ -226,7 +220,8 @@ def test_an_api_that_does_not_answer_fails_the_run_and_all_else_is_done(ground: 
         with pytest.raises(errors.TpuApiError, match="unavailable"):
             tpu_patrol()
         assert it.state(run) == "Cancelled"
-        of_patrols = ArtifactFilter(key=ArtifactFilterKey(any_=["tpu-patrol"]))  # the server lists 200 of all artifacts
+        # Without a filter, the server lists 200 of all artifacts.
+        of_patrols = ArtifactFilter.model_validate({"key": {"any_": ["tpu-patrol"]}})
         tables = it.client.read_artifacts(artifact_filter=of_patrols)
         newest = max(tables, key=lambda artifact: artifact.created)
         assert "cancel it" in str(newest.data)

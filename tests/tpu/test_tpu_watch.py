@@ -15,7 +15,7 @@ from turned_clock import TurnedClock
 from podline.base.errors import TpuGoneError, TpuUnhealthyError
 from podline.settings.tpu_settings import Limits, MachineSettings
 from podline.tpu.node import Health, State
-from podline.tpu.watch import UNHEALTHY, Course, Sight, Watch, WatchDecision, judge, watching
+from podline.tpu.watch import UNHEALTHY, Course, Watch, WatchDecision, judge, watching
 
 LIMITS = Limits()
 TAKEN = {State.ABSENT, State.PREEMPTED, State.TERMINATED, State.DELETING, State.STOPPING, State.STOPPED}
@@ -26,24 +26,23 @@ ELSEWHERE = set(State) - TAKEN - UNCLEAR
 @pytest.mark.parametrize(("state", "health"), list(itertools.product([None, *State], Health)))
 def test_a_training_that_makes_progress(state: State | None, health: Health) -> None:
     for silent_for, announced in itertools.product([0.0, LIMITS.stall - 1], ["", "the machine is being preempted"]):
-        sight = Sight(state=state, health=health, silent_for=silent_for, end_announced=announced)
-        verdict = judge(sight, LIMITS)
+        verdict = judge(state, health, LIMITS, silent_for=silent_for, end_announced=announced)
         if state in TAKEN | ELSEWHERE:
             expected = Course.END_NOW
         elif announced or health is Health.UNHEALTHY_MAINTENANCE:
             expected = Course.SAVE_AND_END
         else:
             expected = Course.GO_ON
-        assert verdict.course is expected, sight
+        assert verdict.course is expected, announced
         assert bool(verdict.why) == (expected is not Course.GO_ON)
         if expected is not Course.GO_ON:
             gone = state in TAKEN or (state not in ELSEWHERE and bool(announced))
-            assert verdict.error is (TpuGoneError if gone else TpuUnhealthyError), sight
+            assert verdict.error is (TpuGoneError if gone else TpuUnhealthyError), announced
 
 
 @pytest.mark.parametrize("health", Health)
 def test_one_that_makes_none_ends_on_an_unhealthy_node_and_is_the_supervisors_on_others(health: Health) -> None:
-    verdict = judge(Sight(state=State.READY, health=health, silent_for=LIMITS.stall), LIMITS)
+    verdict = judge(State.READY, health, LIMITS, silent_for=LIMITS.stall)
     assert verdict.course is (Course.END_NOW if health in UNHEALTHY else Course.GO_ON)
 
 

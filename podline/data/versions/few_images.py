@@ -23,8 +23,12 @@ def conversion_spec(store: Store, recipe: Recipe, given: JsonObject, tell: Tell,
 
     The first conversion under a name opens the source to count its images; later conversions keep the choice.
 
-    ``given``: settings of the conversion that override the recipe's. ``values``: other fields of the spec, such as
-    source and engine. ``tell`` is called once, with a sentence about the choice.
+    Args:
+        store: the store.
+        recipe: the recipe to convert for.
+        given: settings of the conversion by name, which override the recipe's.
+        tell: called with a sentence that describes the choice, when it is made.
+        values: other fields of the spec: the source, the engine, and so on.
 
     Raises:
         SettingsError: pretrained weights, or the weights that the training begins with, are missing.
