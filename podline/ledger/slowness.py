@@ -18,8 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from podline.base.figures import duration
 from podline.base.plurals import plural
 from podline.documents.ledger_entry import Load
+from podline.ledger.time_spent import CLASSES, LOSSES
 
 MOST, LEAST, ENOUGH = 10, 3, 5
 FACTOR, SPREADS, FEW_SPREADS, LEAST_SPREAD = 1.5, 6.0, 10.0, 0.05
@@ -117,24 +119,8 @@ def growth(recent: Sequence[MachinePace], past: Sequence[MachinePace]) -> Slowne
     return Slowness(math.exp(usual - before), f"{plural(len(then), 'run')} two months before", _in_words(causes))
 
 
-class Loss(NamedTuple):
-    """A class of time that took more than usual.
-
-    Attributes:
-        kind: see :data:`podline.ledger.time_spent.CLASSES`.
-        seconds: the time in this night.
-        usual: the median time in earlier nights, in seconds.
-        nights: number of earlier nights.
-    """
-
-    kind: str
-    seconds: float
-    usual: float
-    nights: int
-
-
-def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]], kinds: Iterable[str]) -> list[Loss]:
-    """Return the classes of time that took significantly longer than in earlier nights.
+def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return a line for each class of lost time that took significantly longer than in earlier nights.
 
     The excess must be above the share :data:`LEAST_LOSS` of a median night, and above as many robust standard
     deviations as in :func:`slowness`.
@@ -142,7 +128,6 @@ def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]], kind
     Args:
         now: class → seconds of a night.
         before: class → seconds of earlier nights, oldest first.
-        kinds: the classes to check.
     """
     latest = before[-MOST:]
     if len(latest) < LEAST:
@@ -150,12 +135,14 @@ def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]], kind
     night = median(sum(spent.values()) for spent in latest)
     spreads = SPREADS if len(latest) >= ENOUGH else FEW_SPREADS
     found = []
-    for kind in kinds:
+    for kind in LOSSES:
         took = [spent.get(kind, 0.0) for spent in latest]
         usual, more = median(took), now.get(kind, 0.0) - median(took)
         allowed = spreads * _TO_SIGMA * median(abs(each - usual) for each in took)
         if more > max(LEAST_LOSS * night, allowed):
-            found.append(Loss(kind, now[kind], usual, len(latest)))
+            usually = f"usually {duration(usual)}" if usual else "none"
+            nights = plural(len(latest), "night")
+            found.append(f"{CLASSES[kind]}: {duration(now[kind])}, {usually} in the last {nights}")
     return found
 
 

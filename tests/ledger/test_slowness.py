@@ -12,7 +12,6 @@ from podline.documents.ledger_entry import Load, StageTime
 from podline.ledger import ledger
 from podline.ledger.paces import earlier, paces_of, slow_training
 from podline.ledger.slowness import MOST, MachinePace, growth, losses, slowness
-from podline.ledger.time_spent import LOSSES, loss_in_words
 from podline.store.opening import open_store
 
 USUAL = MachinePace(0.001, 0.03, "gpu", "auto", 8, "a")
@@ -134,8 +133,8 @@ USUAL_SPENT = [{"steps": 500.0 + number, "store": 20.0 + 10 * number, "saving": 
     ],
 )
 def test_a_class_of_time_that_took_more_than_usual_is_named(spent, words):
-    assert [loss_in_words(loss) for loss in losses(spent, USUAL_SPENT, LOSSES)] == words
-    assert losses(spent, USUAL_SPENT[:2], LOSSES) == []
+    assert losses(spent, USUAL_SPENT) == words
+    assert losses(spent, USUAL_SPENT[:2]) == []
 
 
 def test_enough_recent_runs_on_the_same_devices_are_compared() -> None:
