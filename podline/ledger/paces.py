@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import time
 from datetime import UTC, datetime
 
 from podline.base.frozen import JsonObject
 from podline.documents.ledger_entry import Entry, Environment, Training
 from podline.ledger import ledger
 from podline.ledger.alike import same_but_for_seed
-from podline.ledger.slowness import MOST, MachinePace, Slowness, growth, slowness
+from podline.ledger.slowness import MOST, MachinePace, growth, slowness
 from podline.stages.specs import TrainResult
 from podline.store.contract import Store
 
@@ -50,26 +49,23 @@ def trained_at(training: Training | TrainResult, where: Environment) -> MachineP
     )
 
 
-def slow_training(
-    store: Store, recipe: str, settings: JsonObject, now: MachinePace, *, until: float | None = None
-) -> Slowness | None:
-    """Return a slowdown of a training against the latest runs, or of the latest runs against two months ago, or None.
+def slow_training(store: Store, recipe: str, settings: JsonObject, now: MachinePace, until: float) -> str:
+    """Describe how much slower a training is than the latest runs, or these than runs two months ago; else empty.
 
     Args:
         store: the store.
         recipe: name of the recipe.
         settings: the recipe's settings, in the ledger's form.
         now: the training's pace.
-        until: Unix time at which the training ended; None while the training runs.
+        until: Unix time at which the training ended.
 
     Raises:
         StoreError: the ledger cannot be read.
     """
-    ended = time.time() if until is None else until
-    before = earlier(store, recipe, settings, ended, now)
+    before = earlier(store, recipe, settings, until, now)
     if found := slowness(now, before):
         return found
-    past = earlier(store, recipe, settings, ended - _LONG_AGO, now)
+    past = earlier(store, recipe, settings, until - _LONG_AGO, now)
     return growth([*before, now], [pace for pace in past if pace not in before])
 
 

@@ -62,21 +62,8 @@ class MachinePace(NamedTuple):
     load: Load | None = None
 
 
-class Slowness(NamedTuple):
-    """A slowdown of a stage: factor, reference such as ``the last 5 runs``, and cause."""
-
-    factor: float
-    usual: str
-    cause: str
-
-    def __str__(self) -> str:
-        """Describe the slowdown in one line."""
-        factor = f"{self.factor:.1f}" if self.factor < 10 else f"{self.factor:.0f}"
-        return f"{factor} × slower than {self.usual}: {self.cause}"
-
-
-def slowness(now: MachinePace, before: Sequence[MachinePace]) -> Slowness | None:
-    """Return the slowdown of a stage; None if the stage is not slow, or there are too few runs to compare.
+def slowness(now: MachinePace, before: Sequence[MachinePace]) -> str:
+    """Describe the slowdown of a stage; empty if the stage is not slow, or there are too few runs to compare.
 
     Args:
         now: the pace of the stage.
@@ -91,32 +78,32 @@ def slowness(now: MachinePace, before: Sequence[MachinePace]) -> Slowness | None
     allowed = (SPREADS if len(compared) >= ENOUGH else FEW_SPREADS) * spread
     slower = math.log(now.seconds) - usual
     if slower <= max(math.log(FACTOR), allowed / 2):
-        return None
+        return ""
     causes = _causes(now, compared)
     if not causes and slower <= allowed:
-        return None
-    return Slowness(math.exp(slower), f"the last {plural(len(compared), 'run')}", _in_words(causes))
+        return ""
+    return _described(math.exp(slower), f"the last {plural(len(compared), 'run')}", causes)
 
 
-def growth(recent: Sequence[MachinePace], past: Sequence[MachinePace]) -> Slowness | None:
-    """Return the slowdown of a stage over months; None without one, or if there are too few runs.
+def growth(recent: Sequence[MachinePace], past: Sequence[MachinePace]) -> str:
+    """Describe the slowdown of a stage over months; empty without one, or if there are too few runs.
 
     Args:
         recent: paces of the latest runs, oldest first.
         past: paces of runs two months before.
     """
     if not recent:
-        return None
+        return ""
     now, then = ([pace for pace in paces if pace.devices == recent[-1].devices] for paces in (recent, past))
     if min(len(now), len(then)) < ENOUGH:
-        return None
+        return ""
     (usual, spread), (before, spread_before) = _logarithms(now), _logarithms(then)
     # The standard error of a median is 1.25 times that of a mean.
     error = 1.25 * math.hypot(spread / math.sqrt(len(now)), spread_before / math.sqrt(len(then)))
     if usual - before <= max(math.log(GROWTH), ERRORS * error):
-        return None
+        return ""
     causes = _causes(now[-1]._replace(seconds=math.exp(usual)), then)
-    return Slowness(math.exp(usual - before), f"{plural(len(then), 'run')} two months before", _in_words(causes))
+    return _described(math.exp(usual - before), f"{plural(len(then), 'run')} two months before", causes)
 
 
 def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]]) -> list[str]:
@@ -152,20 +139,20 @@ def _logarithms(paces: Sequence[MachinePace]) -> tuple[float, float]:
     return usual, max(LEAST_SPREAD, _TO_SIGMA * median(abs(math.log(pace.seconds) - usual) for pace in paces))
 
 
-def _crowded(now: MachinePace) -> Slowness | None:
-    """Estimate the slowdown from the cores that other processes and the hypervisor used; None if below FACTOR."""
+def _crowded(now: MachinePace) -> str:
+    """Describe the slowdown by the cores that other processes and the hypervisor used; empty if below FACTOR."""
     load = now.load
     if (
         load is None
         or "cpu" not in now.devices.lower()
         or load.own + load.others + load.stolen < _SATURATED * load.cores
     ):
-        return None
+        return ""
     # Without the others, a training that uses all cores would also have had their cores.
     factor = load.cores / max(load.own, load.cores - load.others - load.stolen)
     if factor <= FACTOR:
-        return None
-    return Slowness(factor, "on this machine alone, by estimate", "; ".join(_lost(load, [])))
+        return ""
+    return _described(factor, "on this machine alone, by estimate", _lost(load, []))
 
 
 def _causes(now: MachinePace, before: Sequence[MachinePace]) -> list[str]:
@@ -191,8 +178,9 @@ def _causes(now: MachinePace, before: Sequence[MachinePace]) -> list[str]:
     return found
 
 
-def _in_words(causes: Sequence[str]) -> str:
-    return "; ".join(causes) or "the cause is unknown"
+def _described(factor: float, usual: str, causes: Sequence[str]) -> str:
+    shown = f"{factor:.1f}" if factor < 10 else f"{factor:.0f}"
+    return f"{shown} × slower than {usual}: {'; '.join(causes) or 'the cause is unknown'}"
 
 
 def _lost(load: Load, before: Sequence[Load]) -> list[str]:

@@ -127,7 +127,7 @@ def _slow(store: Store, recipe: Recipe, training: TrainResult, origin: Origin | 
     if origin is None or training.examples_per_second <= 0:
         return ""
     now = trained_at(training, origin.environment)
-    found = slow_training(store, recipe.name, plain(recipe), now, until=until)
+    found = slow_training(store, recipe.name, plain(recipe), now, until)
     return f"Training was {found}." if found else ""
 
 
