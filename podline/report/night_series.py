@@ -19,7 +19,6 @@ from podline.documents.metric import Metric
 from podline.ledger.alike import same_but_for_seed, training_key
 from podline.ledger.paces import paces_of
 from podline.ledger.slowness import MOST, MachinePace, losses, slowness
-from podline.ledger.time_spent import LOSSES, loss_in_words
 from podline.recipes import measures
 from podline.recipes.kind_table import facts_by_measure
 from podline.recipes.measures import measure_named
@@ -131,7 +130,7 @@ class NightSeries:
             if pace not in before and (found := slowness(pace, before)):
                 texts.append(f"{stage} {found}")
         spent = [each for night, each in self._spent.items() if night != night_of(entry)]
-        texts += map(loss_in_words, losses(entry.spent, spent, LOSSES))
+        texts += losses(entry.spent, spent)
         return "; ".join(texts)
 
     def add(self, entry: Entry) -> None:

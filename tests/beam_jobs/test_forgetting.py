@@ -30,7 +30,7 @@ from podline.documents.champions import Candidate, crown
 from podline.documents.corrections import publish_forgotten
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.versions import versions
-from podline.ledger.inventory.forgetting import Forgetting, forget, image_of
+from podline.ledger.inventory.forgetting import Forgetting, forget
 from podline.ledger.inventory.invalidation import forget as invalidate
 from podline.ledger.inventory.traces import search
 from podline.ledger.inventory.verification import verify
@@ -72,7 +72,7 @@ def holders(root: Path, of: bytes = MINE) -> list[str]:
 
 def forget_mine(root: Path) -> Forgetting:
     store = open_store(str(root))
-    return forget(store, "images", image_of(store, "images", IDENTITY), "asked by its owner", silent())
+    return forget(store, "images", IDENTITY, "asked by its owner", silent())
 
 
 def forget_silently(root: str) -> None:
@@ -88,7 +88,7 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     assert len(holders(root)) >= 2, "a shard and a cache"
     assert others
     assert search(store, "images", folder / "cat" / "mine.png", silent()).found
-    assert image_of(store, "images", "cat/mine.png").identity == IDENTITY
+    assert forget(store, "images", "cat/mine.png", "", silent(), dry_run=True).image == IDENTITY
     found = forget_mine(root)
     assert (found.version, len(found.removed)) == (4, 2)
     assert not holders(root)
