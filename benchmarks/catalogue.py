@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.child import measure
 from benchmarks.readers import PINNED, passes
@@ -77,18 +76,15 @@ QUICK = Sizes(
 )
 
 
-@dataclass(frozen=True)
-class Benchmark:
+class Benchmark(NamedTuple):
     """A comparison.
 
     Attributes:
-        name: name on the command line.
         about: the comparison in one line.
         rows: function that measures in a given folder for temporary files, and returns the rows.
         by_name: whether it runs only if named, since it needs a GPU or a package index.
     """
 
-    name: str
     about: str
     rows: Callable[[Sizes, Path], list[BenchmarkRow]]
     by_name: bool = False
@@ -118,8 +114,8 @@ def _convert_coco(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     seconds = _each(_conversions(sizes, work, _COCO, sizes.coco_images, dataset="coco"), "seconds")
     seconds["other"] = [of_one_core / cores for of_one_core in seconds["other"]]
     note = (
-        f"{sizes.coco_images:,} JPEGs of 640×480: the whole Beam job, as many threads that decode as cores; "
-        f"{cores} × what a bare decode-and-resize loop reaches on one core, which writes nothing"
+        f"{sizes.coco_images:,} JPEGs of 640×480: the whole Beam job, with a decoding thread per core; the rate of a "
+        f"decode-and-resize loop on one core, which writes nothing, times {cores}"
     )
     return [rate_row("convert-coco", seconds, sizes.coco_images, note)]
 
@@ -209,7 +205,10 @@ def _plans(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
         cost_row("plans-order", _each(found, "plan"), f"shards, order and ids of a batch at any step, {sides}", "s"),
         cost_row("plans-order-memory", _each(found, "bytes", 1e6), f"{of_memory} {sides}", "MB"),
         cost_row(
-            "plans-batch", _each(found, "batch", 1e-3), f"ids of {batch:,} at a random step once planned, {sides}", "ms"
+            "plans-batch",
+            _each(found, "batch", 1e-3),
+            f"ids of {batch:,} at any step after planning, {sides}",
+            "ms",
         ),
         rate_row("plans-files", by_file("seconds"), 1, of_files, "files/s"),
         cost_row("plans-files-memory", by_file("bytes"), f"{of_memory} mapped files included", "bytes/file"),
@@ -217,14 +216,14 @@ def _plans(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
 
 
 def _train_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
-    note = "both warm; keras.Model.fit"
+    note = "after a first call; keras.Model.fit"
     return [_step_row("train-step", sizes, work, f"{_TRAINING}:train_step", note)]
 
 
 def _channels_first(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
     if not measure(work, f"{_TRAINING}:gpus"):
         raise SettingsError("channels-first needs a GPU, and TensorFlow finds none; run it on a machine with a GPU")
-    note = "both of Podline and warm, on a GPU; channels_last"
+    note = "on a GPU, after a first call; the same with channels_last"
     return [_step_row("channels-first", sizes, work, f"{_TRAINING}:layout_steps", note)]
 
 
@@ -246,7 +245,7 @@ def _first_step(sizes: Sizes, work: Path) -> list[BenchmarkRow]:
         },
         sizes.long_repetitions,
     )
-    note = f"from imported libraries to the first loss of the same network, batch {batch}; keras.Model.fit"
+    note = f"from the imports to the first loss of the same network, batch {batch}; keras.Model.fit"
     return [cost_row("first-step", seconds, note, "s")]
 
 
@@ -275,20 +274,15 @@ _OTHER_READERS = {
 }
 
 BENCHMARKS = {
-    benchmark.name: benchmark
-    for benchmark in (
-        Benchmark("write-shard", "writing one shard against a loop of tf.train.Example", _write_shard),
-        Benchmark("convert-job", "the whole Beam job against the plain loop, time and memory", _convert_job),
-        Benchmark("convert-coco", "COCO-sized JPEGs against cores × a bare decode-and-resize loop", _convert_coco),
-        Benchmark("convert-folders", "small JPEGs in class folders against two plain processes", _convert_folders),
-        Benchmark("pose-input", "augmented batches of people with targets against tf.data from JPEG", _pose_input),
-        Benchmark(
-            "shuffled-batches", "shuffled batches as host tensors against tf.data with parsing", _shuffled_batches
-        ),
-        Benchmark("plans", "orders of 10⁹ records and 14 million files against what holds them in memory", _plans),
-        Benchmark("train-step", "a warm training step against keras.Model.fit", _train_step),
-        Benchmark("first-step", "the first training step against keras.Model.fit", _first_step),
-        Benchmark("readers", "shuffled batches against grain, WebDataset and tf.data", _readers, by_name=True),
-        Benchmark("channels-first", "a step with channels_first against channels_last", _channels_first, by_name=True),
-    )
+    "write-shard": Benchmark("writing one shard against a loop of tf.train.Example", _write_shard),
+    "convert-job": Benchmark("the whole Beam job against the plain loop, time and memory", _convert_job),
+    "convert-coco": Benchmark("COCO-sized JPEGs against cores × a bare decode-and-resize loop", _convert_coco),
+    "convert-folders": Benchmark("small JPEGs in class folders against two plain processes", _convert_folders),
+    "pose-input": Benchmark("augmented batches of people with targets against tf.data from JPEG", _pose_input),
+    "shuffled-batches": Benchmark("shuffled batches as host tensors against tf.data with parsing", _shuffled_batches),
+    "plans": Benchmark("plans for 10⁹ records and 14 million files against plans in memory", _plans),
+    "train-step": Benchmark("a training step after the first against keras.Model.fit", _train_step),
+    "first-step": Benchmark("the first training step against keras.Model.fit", _first_step),
+    "readers": Benchmark("shuffled batches against grain, WebDataset and tf.data", _readers, by_name=True),
+    "channels-first": Benchmark("a step with channels_first against channels_last", _channels_first, by_name=True),
 }

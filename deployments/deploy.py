@@ -1,8 +1,8 @@
 """Deploys to a Prefect server: work pools, limits, automations and deployments. Repetition changes nothing.
 
-A new deployment is as in ``prefect.yaml``. Of an existing one, only the flow, its form, and the steps by which a run
-gets its code are written. So everything that a user sets in Prefect's UI (parameters, schedules, tags, limits, the
-description, the work pool) stays, since nothing writes it.
+A new deployment is as in ``prefect.yaml``. For an existing deployment, only the flow, its form and the pull steps are
+updated. So everything that a user sets in Prefect's UI stays: parameters, schedules, tags, limits, the description, the
+work pool.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _completed(deployment: dict[str, Any]) -> dict[str, Any]:
 
 
 def _relinked(description: str | None) -> str | None:
-    """Return a description on the server, whose link to the index of nights leads to where the pages are now."""
+    """Return a deployment's description on the server with the present address in its link to the index of nights."""
     url = settings.load().pages.url
     return re.sub(r"\[All nights\]\([^)]*\)", lambda _: _link(url), description) if url and description else description
 
@@ -149,10 +149,7 @@ def _link(url: str) -> str:
 
 
 def _pull(folder: Path, deployment: Mapping[str, Any], document: Mapping[str, Any]) -> Any:
-    """Return the pull steps of a deployment, with the variables that they name; None if the file has none.
-
-    Like `prefect deploy`, which is only used for new deployments.
-    """
+    """Return the pull steps of a deployment, with the values of variables, like ``prefect deploy``; or None."""
     steps = deployment.get("pull", document.get("pull"))
     # $PWD does not follow when a process changes its folder.
     here = _PWD.sub(lambda _: json.dumps(str(folder))[1:-1], json.dumps(steps))
@@ -198,7 +195,7 @@ def _deployments(client: SyncPrefectClient, names: Iterable[str]) -> dict[str, D
 
 
 def _deploy(folder: Path, document: Mapping[str, Any]) -> None:
-    """Run Prefect's own command, so that the file has the meaning that Prefect documents."""
+    """Run ``prefect deploy``, so that the file has the meaning that Prefect documents."""
     with tempfile.TemporaryDirectory(prefix="podline-deploy-") as temporary:
         file = Path(temporary) / project_file.NAME
         # Prefect imports flows from the current folder; a package's modules cannot be imported as top-level modules.

@@ -2,8 +2,8 @@
 
 ``python -m podline.deployments.pages`` serves the stores in the settings (:func:`served`). It requires a secret of its
 own by HTTP Basic, which a browser requests once from its user: whoever may read a report cannot start a run. A page's
-policy forbids scripts, forms and requests, so injected content has no effect. A browser shows no answer to the pages of
-other servers.
+policy forbids scripts, forms and requests, so injected content has no effect. A browser does not give answers
+to pages of other servers.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _POLICY = "; ".join(
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": _POLICY,
-    # Pages of other servers cannot embed it as a picture or script either.
+    # Pages of other servers cannot embed an answer as a picture or script either.
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "private, no-cache",

@@ -246,10 +246,10 @@ def use_secret(machine: Settings) -> None:
 
 
 def _secret(title: str, variable: str, file: Path, say: Callable[[str], None]) -> str:
-    """Return the secret that the user has set, or the one in a file, which may be new; say where it is.
+    """Return the secret that the user has set, or the secret in a file, which is created if missing; print its place.
 
     Raises:
-        SettingsError: it is not ``user:password``.
+        SettingsError: the secret is not ``user:password``.
         StoreError: the file can be neither read nor written.
     """
     secret, source = environment.value_of(variable), variable

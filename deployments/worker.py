@@ -61,7 +61,7 @@ def work(pool: str, name: str, *, until_input_ends: bool) -> None:
 
 
 def _leave() -> None:
-    """End the runs and this process. It runs in the signal handler, so the worker's loop accepts no more runs."""
+    """End the runs and this process. The signal handler calls this, so the worker's loop accepts no more runs."""
     for asked in (signal.SIGTERM, signal.SIGINT):
         signal.signal(asked, signal.SIG_IGN)
     started = processes.children(os.getpid())
@@ -70,7 +70,7 @@ def _leave() -> None:
     processes.end(lambda: processes.children(os.getpid()), LEAVE_SECONDS)
     for process in processes.children(os.getpid()):
         processes.kill_group(process)
-    # Runs whose processes could not do this, because they had just started or took too long.
+    # Return the runs whose processes could not do so themselves: they had just started, or took too long.
     putting_back = threading.Thread(target=_put_back, args=(runs,), daemon=True)
     putting_back.start()
     putting_back.join(_API_SECONDS)

@@ -107,11 +107,7 @@ class CommandTable(pages.Group):
         formatter.write_text(pages.page(NOTES))
 
 
-@click.group(
-    cls=CommandTable,
-    help=pages.page(HELP),
-    context_settings=pages.SETTINGS,
-)
+@click.group(cls=CommandTable, help=HELP)
 @click.version_option(package_name="podline")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def cli() -> None:

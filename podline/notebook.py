@@ -28,7 +28,7 @@ from podline.commands import display
 from podline.contract.kind import kind_of
 from podline.data.reader import open_split
 from podline.data.versions.examples import Examples
-from podline.data.versions.few_images import convertible
+from podline.data.versions.few_images import conversion_spec
 from podline.documents.manifest import TRAIN as TRAINING
 from podline.documents.manifest import dataset_folder
 from podline.ledger.inventory.catalogue import choose_dataset, dataset_for, manifest_of, training_of
@@ -37,8 +37,8 @@ from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.settings.machine import load
 from podline.stages.base import JUDGED
-from podline.stages.from_recipe import converter_settings, fitted, training_spec
-from podline.stages.specs import ConvertResult, ConvertSpec, EvaluateResult, TrainResult
+from podline.stages.from_recipe import fitted, training_spec
+from podline.stages.specs import ConvertResult, EvaluateResult, TrainResult
 from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
 from podline.stages.table import CONVERT, INPUT_SPEED, LR_FIND, PREDICT, SHOW, TRAIN
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
@@ -59,13 +59,13 @@ quiet_tensorflow()
 def benchmark_input(
     recipe: str | Recipe, root: str, *, fingerprint: str | None = None, seconds: float = 0.5
 ) -> InputSpeed:
-    """Measure the speed of a recipe's input, stage by stage, beside the model's; see ``podline tune input``.
+    """Measure the speed of each step of a recipe's input, and of the training step; see ``podline tune input``.
 
     Args:
         recipe: a recipe or its name.
         root: the store.
         fingerprint: the start of the data set's fingerprint; by default the newest data set.
-        seconds: seconds for which each stage is measured.
+        seconds: how long each step is measured, in seconds.
 
     Returns:
         The figures; a notebook shows them as a table, and ``table()`` returns a pandas table.
@@ -88,10 +88,10 @@ class TrainingBatch:
         step: number of the batch, from 0.
         steps: number of batches in the training.
         epoch: number of the epoch, from 0.
-        ids: positions of its examples in the training split, int64 (n,).
-        stored: their stored fields by name: ``image`` uint8 (n, height, width, channels), labels int64 (n,), and the
-            other fields that the recipe reads.
-        augmented: their fields as the model receives them in this step.
+        ids: positions of the batch's examples in the training split, int64 (n,).
+        stored: the examples' stored fields by name: ``image`` uint8 (n, height, width, channels), labels int64 (n,),
+            and the other fields that the recipe reads.
+        augmented: the examples' fields by name, as the model receives them in this step.
     """
 
     step: int
@@ -124,7 +124,7 @@ def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | 
     plan = plan_batches(recipe, manifest, reader)
     if not 0 <= step < plan.total_steps:
         raise SettingsError(
-            f"step={step} vs {plan.total_steps} steps of {recipe.name}, from 0 to {plan.total_steps - 1}"
+            f"got step={step}, expected 0 to {plan.total_steps - 1}, the steps of a training of {recipe.name}"
         )
     # Imported here, since it imports TensorFlow.
     batches = importlib.import_module("podline.input.pipeline").TrainingInput(
@@ -165,7 +165,7 @@ def open_dataset(name: str | Recipe, root: str, *, split: str = TRAINING, finger
 
 
 def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResult:
-    """Convert raw archives to a recipe's data set; see ``podline convert``. An existing complete one is reused.
+    """Convert raw archives to a recipe's data set; see ``podline convert``. A complete data set is reused.
 
     Args:
         recipe: a recipe or its name. A recipe for your own images is named after their folder, like ``images.flowers``:
@@ -178,24 +178,14 @@ def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResul
         SettingsError: the recipe does not exist.
     """
     with _asked(root) as request:
-
-        def spec_of(recipe: Recipe) -> ConvertSpec:
-            return ConvertSpec(
-                root=request.store.uri,
-                dataset=recipe.dataset,
-                source=str(source),
-                settings=converter_settings(recipe.dataset, recipe, {}),
-                engine=request.settings.engine,
-                workers=request.settings.workers,
-            )
-
-        named = registry.for_data(_recipe(recipe), None, str(source))
-        spec = convertible(request.store, named, spec_of, request.reporter(CONVERT).log)
+        named, tell = registry.for_data(_recipe(recipe), None, str(source)), request.reporter(CONVERT).log
+        where = {"engine": request.settings.engine, "workers": request.settings.workers}
+        spec = conversion_spec(request.store, named, {}, tell, source=str(source), **where)
         return performed(spec, request.listener, request.settings)
 
 
 def fit(recipe: str | Recipe, root: str, *, fingerprint: str | None = None) -> TrainResult:
-    """Train a recipe; see ``podline train``. An interrupted run resumes, a finished one is reused.
+    """Train a recipe; see ``podline train``. An interrupted run resumes, a finished run is reused.
 
     Interrupting the kernel acts like SIGTERM: the training saves a checkpoint first.
 
@@ -264,7 +254,7 @@ def find_learning_rate(
 
     Raises:
         StoreError: the data set, the run, or a checkpoint of the run does not exist.
-        SettingsError: the recipe does not exist, does not fit, or its optimizer ignores the rate.
+        SettingsError: the recipe does not exist or does not fit the data set, or its optimizer has no learning rate.
         DivergenceError: the loss exploded at once, or never fell.
     """
     use_tensorflow()
@@ -282,7 +272,7 @@ def show(
     pictures: int = 8,
     draws: int = 4,
 ) -> Figure:
-    """Draw a sheet of the model's input, and of a run's answers for test examples; see ``podline data preview``.
+    """Draw training examples and their augmentation, and a run's predictions; see ``podline data preview``.
 
     Args:
         recipe: a recipe or its name; None for the recipe of the run.
@@ -303,7 +293,7 @@ def show(
     training, reporter = training_of(open_store(root), run) if run else None, silent(SHOW.name)
     if recipe is None:
         if training is None:
-            raise SettingsError("which recipe? give its name, or a run")
+            raise SettingsError("got neither a recipe nor a run; give one of the two")
         recipe = training.recipe
     recipe = _recipe(recipe)
     chosen = training.fingerprint if training else _fingerprint(recipe, root, fingerprint, reporter)
@@ -330,7 +320,7 @@ def predict(
         run: the run.
         root: the store.
         pictures: image files, or arrays: uint8 (height, width, 3), red, green, blue, or (height, width), grey.
-        threshold: least score of people; by default the one that the run's evaluation chose.
+        threshold: the lowest score of a predicted person; by default the threshold that the run's evaluation chose.
 
     Returns:
         One object per picture; a notebook shows it, with skeletons for a pose network. ``prediction`` has the people as

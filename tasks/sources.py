@@ -8,12 +8,10 @@ from podline.base.progress import Listener, Reporter, terminal
 from podline.base.stopwatch import measured
 from podline.data.sources.remote import is_remote, objects_of
 from podline.data.versions import fingerprint
-from podline.data.versions.few_images import convertible
+from podline.data.versions.few_images import conversion_spec
 from podline.recipes import datasets
-from podline.recipes.settings import Recipe
 from podline.settings import machine as settings
 from podline.settings.machine import Settings
-from podline.stages.from_recipe import converter_settings
 from podline.stages.specs import ConvertSpec
 from podline.stages.table import CONVERT
 from podline.store.contract import Store
@@ -37,21 +35,17 @@ def conversion(form: TrainingForm, store: Store, machine: Settings, listener: Li
         StoreError: the synthetic data set cannot be written.
     """
     where, source = form.machine, source_of(form, store)
-    kept = {"keep_jpeg": True} if form.data.keep_jpeg else {}
-
-    def spec_of(recipe: Recipe) -> ConvertSpec:
-        return ConvertSpec(
-            root=store.uri,
-            dataset=recipe.dataset,
-            source=source,
-            engine=where.engine or machine.engine,
-            workers=where.workers or machine.workers,
-            beam_options=where.beam_options,
-            settings=converter_settings(recipe.dataset, recipe, kept),
-            allow_left_out=form.data.allow_left_out,
-        )
-
-    return convertible(store, form.training_recipe(), spec_of, Reporter(CONVERT.name, listener or terminal()).log)
+    return conversion_spec(
+        store,
+        form.training_recipe(),
+        {"keep_jpeg": True} if form.data.keep_jpeg else {},
+        Reporter(CONVERT.name, listener or terminal()).log,
+        source=source,
+        engine=where.engine or machine.engine,
+        workers=where.workers or machine.workers,
+        beam_options=where.beam_options,
+        allow_left_out=form.data.allow_left_out,
+    )
 
 
 def source_of(form: TrainingForm, store: Store) -> str:

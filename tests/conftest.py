@@ -102,7 +102,6 @@ class Answer(NamedTuple):
 
 @pytest.fixture
 def podline(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Answer]]:
-    """Run a command line in this process."""
     from podline import cli  # noqa: PLC0415 (most tests need no command)
 
     for variable in [name for name in os.environ if name.startswith("PODLINE_")]:

@@ -43,7 +43,7 @@ def test_an_epoch_of_batches_has_every_example_once_as_it_is_stored(root: Path) 
         for name in ("image", "label"):
             np.testing.assert_array_equal(batch.stored[name], examples[name][batch.ids])
     for step in (-1, 6):
-        with pytest.raises(SettingsError, match=rf"step={step} vs 6 steps of t, from 0 to 5"):
+        with pytest.raises(SettingsError, match=rf"got step={step}, expected 0 to 5, the steps of"):
             notebook.batch(RECIPE, str(root), step)
 
 

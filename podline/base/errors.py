@@ -103,7 +103,7 @@ class DivergenceError(PermanentError):
 
 
 class PrunedError(PermanentError):
-    """A search stopped this trial because other trials were better after as many steps; its progress is saved."""
+    """A search stopped this trial: other trials were better after the same number of steps. Its progress is saved."""
 
 
 class SanityError(PermanentError):

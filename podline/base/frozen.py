@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self, TypeAlias, TypeGuard
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 # pydantic's names for the members of a union, such as constrained-int, literal['all','best'] or dict[str,float].
 _FORM = re.compile(r"int|str|float|bool|(constrained|function|nullable)-.*|\w+\[.*\].*")
@@ -73,3 +73,13 @@ class Frozen(BaseModel):
     def changed(self, **values: Any) -> Self:
         """Return a validated copy with some values changed; ``model_copy(update=…)`` would not validate."""
         return type(self).model_validate({**dict(self), **values})
+
+
+def omitted(default: Any, description: str | None = None) -> Any:
+    """Make an optional field that a document leaves out while the field has its default.
+
+    Args:
+        default: the default; a list or dictionary is copied for each model.
+        description: description of the field, or None.
+    """
+    return Field(default=default, exclude_if=lambda value: value == default, description=description)

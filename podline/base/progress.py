@@ -29,7 +29,7 @@ class StartEvent(TypedDict):
 
 
 class ProgressEvent(TypedDict):
-    """``done`` of ``total`` units of work are finished; ``note`` is where the work runs, if not in the usual place."""
+    """``done`` of ``total`` units of work are finished; ``note`` says where the work runs, if not here."""
 
     event: Literal["progress"]
     stage: str

@@ -38,12 +38,7 @@ Answers = list[npt.NDArray[np.float32]]
 def checked_exports(store: Store, folder: str, model: keras.Model, images: Images, *, lite: bool) -> list[ExportedFile]:
     """Export and publish a model as SavedModel and, if ``lite``, as TFLite; compare the outputs of every file.
 
-    Args:
-        store: the store.
-        folder: the run's folder.
-        model: the evaluated model.
-        images: images of the test split, uint8 (n, height, width, channels).
-        lite: whether to export a TensorFlow Lite file.
+    ``folder`` is the run's folder; ``images`` are images of the test split, uint8 (n, height, width, channels).
 
     Raises:
         StoreError: a file cannot be written.
@@ -127,11 +122,8 @@ def _lite(store: Store, name: str, model: keras.Model) -> Callable[[Images], Ans
 def lite_file(store: Store, model: keras.Model, calibrating: Images | None = None) -> bytes:
     """Convert a model to a TensorFlow Lite file with uint8 images as input and float32 outputs; return its bytes.
 
-    Args:
-        store: a store with space for temporary files.
-        model: the model.
-        calibrating: images, uint8 (n, height, width, channels), whose activations define the ranges of 8-bit integers;
-            None for layers that compute in float32.
+    The activations of the images ``calibrating``, uint8 (n, height, width, channels), define the ranges of 8-bit
+    integers; with None, layers compute in float32.
     """
     with store.workspace("lite") as folder, _without_litert_warning():
         write_saved_model(model, folder / "made")

@@ -40,8 +40,6 @@ from podline.training.export import load_model
 
 @dataclass(frozen=True)
 class _Case:
-    """The candidate of a decision."""
-
     spec: PromoteSpec
     store: Store
     training: TrainSpec
@@ -70,10 +68,6 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
 
     Writes ``promotion.json`` and the exported files (:mod:`podline.champions.exports`) to ``runs/<run>``. A promotion
     is one entry in the history of champions (:mod:`podline.documents.champions`), so it is atomic.
-
-    Args:
-        spec: the model and the rules.
-        reporter: reports progress.
 
     Raises:
         StoreError: the run does not exist, or a file cannot be written.
@@ -335,10 +329,7 @@ def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
 
     This is the last champion that was significantly better than its reference, or that was promoted with ``--anyway``;
     otherwise the first champion. So small losses within the margin cannot add up from champion to champion.
-
-    Args:
-        line: champions that were not rolled back, the current one last.
-        named: the run that the recipe gives as reference, or empty.
+    ``line`` has the champions that were not rolled back, the current one last; ``named`` is the recipe's own reference.
 
     Raises:
         SettingsError: the run in the settings was never a champion.

@@ -95,7 +95,6 @@ def thresholds(checks: Sequence[Check]) -> str:
 
 
 def _judged(figure: Figure, figures: int, rate: float) -> Check:
-    """Test a figure's change against its thresholds."""
     change, limits = figure.change, figure.thresholds(figures, rate)
     refused, shown = bool(change < limits.refused), bool(change >= limits.promoted)
     sign = 1 if measure_named(figure.measure).higher_is_better else -1
@@ -118,7 +117,6 @@ def _judged(figure: Figure, figures: int, rate: float) -> Check:
 
 
 def _message(figure: Figure, check: Check) -> str:
-    """Describe the test of a figure in one line, with the thresholds unless the test passed."""
     sign, known = 1 if measure_named(figure.measure).higher_is_better else -1, figure.noise.trainings
     of = "the reference" if known == 1 else f"the mean of {known} trainings of the reference's recipe"
     before, after = (value_text(figure.measure, sign * value) for value in (figure.before, figure.value))
@@ -134,7 +132,6 @@ def _message(figure: Figure, check: Check) -> str:
 
 
 def _limits(check: Check) -> str:
-    """Return the two thresholds of a check as text."""
     measure = measure_named(check.measure)
     sign = 1 if measure.higher_is_better else -1
     to, since = (sign * (each or 0.0) for each in (check.promoted_to, check.refused_from))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import click
 
 import podline
 from podline.base.errors import SettingsError
-from podline.base.progress import Listener, report_work
+from podline.base.progress import report_work
 from podline.commands import display, pages
 from podline.commands.options import Whole, answer, json_option
 
@@ -41,7 +40,9 @@ def benchmark(names: tuple[str, ...], examples: int | None, work: Path | None, q
     readers, which installs grain and WebDataset into a separate environment, and channels-first, which needs a GPU.
     """
     running = _running()
-    _show(lambda listener: running.run(names or None, listener, examples=examples, quick=quick, work=work), as_json)
+    with display.shown() as listener, report_work(_STAGE, listener):
+        rows = running.run(names or None, listener, examples=examples, quick=quick, work=work)
+    answer([row.model_dump(mode="json") for row in rows], lambda: _table(rows), as_json=as_json)
 
 
 def _running() -> Any:
@@ -59,13 +60,6 @@ def _running() -> Any:
     if str(checkout) not in sys.path:
         sys.path.append(str(checkout))
     return importlib.import_module("benchmarks.running")
-
-
-def _show(measured: Callable[[Listener], list[Any]], as_json: bool) -> None:
-    """Measure and print the rows, each a ``benchmarks.row.BenchmarkRow``."""
-    with display.shown() as listener, report_work(_STAGE, listener):
-        rows = measured(listener)
-    answer([row.model_dump(mode="json") for row in rows], lambda: _table(rows), as_json=as_json)
 
 
 def _table(rows: list[Any]) -> list[str]:

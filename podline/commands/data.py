@@ -14,7 +14,7 @@ from podline.base.figures import count as number
 from podline.base.figures import moment, size
 from podline.base.plurals import plural
 from podline.base.progress import Listener, Reporter, report_stage, report_work
-from podline.commands import display, forgetting, labels, pages
+from podline.commands import display, labels, pages
 from podline.commands.options import (
     Number,
     Whole,
@@ -316,9 +316,6 @@ def _check(
     source: str,
     sheet: Path | None,
     near_duplicates: Path | None,
-    name: str | None,
-    layout: str | None,
-    allow_left_out: float | None,
     assignments: tuple[str, ...],
     as_json: bool,
     **options: Any,
@@ -340,10 +337,9 @@ def _check(
     place = absolute(source)
     if "://" not in place and not Path(place).exists():
         raise SourceError(f"{place} does not exist; give an existing folder or file")
-    store = open_store(load_settings(options).root)
-    given = DataGroup.model_validate({"layout": layout, "allow_left_out": allow_left_out})
+    store, given = open_store(load_settings(options).root), DataGroup(**options)
     changes = given.changes() | Choices(assignments=assignments).changes()
-    recipe, people = (registry.for_data(registry.get(each), name, place) for each in ("images", "keypoints"))
+    recipe, people = (registry.for_data(registry.get(each), given.name, place) for each in ("images", "keypoints"))
     with display.shown() as listener, report_work("check", listener):
         checked = entry_points.load(_CHECK)(place, recipe, people, changes, store, given.allow_left_out)
     drawn = []
@@ -463,5 +459,5 @@ def _draw(folder: Path, dataset: str, train: int | None, test: int | None, seed:
     say([str(found.code(found.draw)(folder, **counts, seed=seed))])
 
 
-for _command in (labels.suspects, labels.review, labels.apply, labels.correct, forgetting.forget):
+for _command in (labels.suspects, labels.review, labels.apply, labels.correct, labels.forget):
     data.add_command(_command)

@@ -97,8 +97,6 @@ class Lines:
 
 
 class _Bars:
-    """Shows events as bars on a terminal."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = Progress(

@@ -16,13 +16,14 @@ from podline.base.progress import Event
 from podline.commands import pages
 from podline.commands.options import (
     Number,
-    beam_options_option,
+    command_line,
     engine_argument,
     load_settings,
     say,
     store_options,
 )
 from podline.recipes import datasets
+from podline.stages.options import MachineGroup
 from podline.stages.specs import ConvertSpec
 from podline.stages.supervision.running import perform
 from podline.store.contract import Store
@@ -39,7 +40,7 @@ def engine_group() -> None:
 
 @engine_group.command("check", cls=pages.Command)
 @engine_argument
-@beam_options_option
+@command_line(MachineGroup, "beam_options")
 @click.option(
     "--seconds",
     type=Number(1),

@@ -12,7 +12,6 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import click
@@ -43,21 +42,19 @@ def init(folder: Path) -> None:
     """
     name = folder.absolute().name
     package = name.replace("-", "_")
-    _require_empty(folder)
+    if folder.exists() and any(folder.iterdir()):
+        raise SettingsError(f"{folder} is not empty; give a new folder")
     _require_name(name, package, folder)
     # A virtual environment's Python is a link, which must not be followed. $ and # are special in a Makefile.
     python = str(Path(sys.executable).absolute()).replace("$", "$$").replace("#", r"\#")
     values = {"name": name, "package": package, "python": python}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        written = [_write(template.name, template.read_text(encoding="utf-8"), folder, values) for template in _all()]
+        templates = sorted((files("podline.commands") / "templates" / "project").iterdir(), key=lambda each: each.name)
+        written = [_write(each.name, each.read_text(encoding="utf-8"), folder, values) for each in templates]
     except OSError as error:
         raise SettingsError(f"{folder} cannot be written: {error.strerror}") from error
     say([*written, f"next: cd {shlex.quote(str(folder))} && make run"])
-
-
-def _all() -> list[Any]:
-    return sorted((files("podline.commands") / "templates" / "project").iterdir(), key=lambda template: template.name)
 
 
 def _write(template: str, text: str, folder: Path, values: dict[str, str]) -> str:
@@ -108,8 +105,3 @@ def _origin(direct_url: str | None) -> Path | None:
     """Return the folder from which a package was installed, or None; see PEP 610."""
     url = urlsplit(json.loads(direct_url)["url"]) if direct_url else None
     return Path(unquote(url.path)).resolve() if url and url.scheme == "file" else None
-
-
-def _require_empty(folder: Path) -> None:
-    if folder.exists() and any(folder.iterdir()):
-        raise SettingsError(f"{folder} is not empty; give a new folder")

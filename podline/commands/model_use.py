@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import glob
 import socket
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import click
 
@@ -21,12 +20,8 @@ from podline.commands.options import (
     answer,
     complete_either,
     in_store,
-    json_option,
     load_settings,
     run_argument,
-    say,
-    say_json,
-    store_options,
     table_option,
 )
 from podline.commands.stage_command import stage_command
@@ -37,9 +32,9 @@ from podline.ledger.requests import Request
 from podline.stages.supervision.running import perform
 from podline.stages.tools import ExportFormat, ExportSpec, PredictSpec
 from podline.store.contract import BUCKET_SCHEME, Store
-from podline.store.opening import open_store
 
 _model_argument = click.argument("name", metavar="RUN|RECIPE", shell_complete=complete_either)
+_SERVES = "serving number {version}, {run}, at {url}"
 _SAVED_MODEL: Literal["saved-model"] = "saved-model"
 _ENDINGS: dict[ExportFormat, str] = {
     _SAVED_MODEL: "",
@@ -180,7 +175,7 @@ def serve(store: Store, name: str, host: str, port: int, as_json: bool) -> None:
             store,
             name,
             listening,
-            lambda started: say_json(started) if as_json else say([_serves(started)]),
+            lambda started: answer(started, lambda: [_SERVES.format(**started)], as_json=as_json),
             lambda line: click.echo(plain(line), err=True),
         )
 
@@ -201,9 +196,8 @@ def serve(store: Store, name: str, host: str, port: int, as_json: bool) -> None:
     type=Whole(1),
     help="The number of test examples on which the exported model is evaluated.  [default: all]",
 )
-@store_options
-@json_option
-def export(name: str, folder: Path, form: ExportFormat, examples: int | None, as_json: bool, **options: Any) -> None:
+@in_store
+def export(store: Store, name: str, folder: Path, form: ExportFormat, examples: int | None, as_json: bool) -> None:
     """Export a champion, or any finished run, for TensorFlow Serving, KServe and others.
 
       podline models export sample models --root podline-root
@@ -214,8 +208,6 @@ def export(name: str, folder: Path, form: ExportFormat, examples: int | None, as
     FOLDER/RECIPE/NUMBER.onnx, with uint8 images as input. These files, and a run's SavedModel, are evaluated on test
     examples and compared with the original model; a .json file has the result. See docs/how-to/serve.md.
     """
-    settings = load_settings(options)
-    store = open_store(settings.root)
     entry = _champion_or_none(store, name)
     if entry and form == _SAVED_MODEL:
         place = lay_out(store, name, folder)
@@ -235,7 +227,7 @@ def export(name: str, folder: Path, form: ExportFormat, examples: int | None, as
         examples=examples or 0,
     )
     with display.shown() as listener:
-        result = perform(spec, listener, settings)
+        result = perform(spec, listener, load_settings({"root": store.uri}))
     answer(result, result.lines, as_json=as_json)
 
 
@@ -247,7 +239,3 @@ def _listening(host: str, port: int) -> socket.socket:
         raise SettingsError(
             f"cannot listen on {host}, port {port}: {error.strerror}; give another --host or --port"
         ) from error
-
-
-def _serves(started: Mapping[str, Any]) -> str:
-    return f"serving number {started['version']}, {started['run']}, at {started['url']}"

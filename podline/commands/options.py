@@ -28,11 +28,8 @@ from podline.settings.launchers import host_range
 from podline.settings.machine import Settings
 from podline.stages.options import (
     AS_WRITTEN,
-    Choices,
-    ConvertOptions,
     MachineGroup,
     Options,
-    RunOptions,
     TrainingGroup,
     flag_of,
     option_of,
@@ -155,8 +152,6 @@ def _type(field: FieldInfo) -> dict[str, Any]:
 
 
 def _checked(check: Callable[[str], str]) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
-    """Make an option's callback from a function that returns the value or raises ValueError."""
-
     def checked(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
         try:
             return None if name is None else check(name)
@@ -232,13 +227,7 @@ recipe_argument = _versioned("recipe", metavar="RECIPE", shell_complete=complete
 recipe_or_run_argument = _versioned("recipe", required=False, metavar="RECIPE", shell_complete=complete_either)
 run_or_recipe_argument = click.argument("recipe", required=False, metavar="RUN", shell_complete=complete_either)
 engine_argument = click.argument("engine", callback=_checked(engines.checked), metavar="ENGINE")
-beam_options_option = command_line(MachineGroup, "beam_options")
-conversion_options = in_order(
-    command_line(ConvertOptions), command_line(MachineGroup, "engine", "workers", "beam_options")
-)
-source_option = command_line(RunOptions, "source")
 assignments_option = command_line(TrainingGroup, "assignments")
-recipe_options = command_line(Choices)
 strategy_option = command_line(MachineGroup, "strategy")
 launch_options = (
     click.option(

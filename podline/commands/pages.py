@@ -28,8 +28,11 @@ def located(text: str) -> str:
     return _PAGE.sub(lambda _: f"{DOCS}/", text)
 
 
-class _Located(click.Command):
-    """A command whose help page ends with the path of docs/ if it refers to a page there."""
+class _Page(click.Command):
+    """A command whose help page is made from a docstring; it ends with the path of docs/ if the page refers there."""
+
+    def __init__(self, *arguments: Any, help: str | None = None, **options: Any) -> None:  # noqa: A002 (click's name)
+        super().__init__(*arguments, help=page(help or ""), **{"context_settings": SETTINGS, **options})
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the help page; if it refers to docs/, the last line is the path of docs/."""
@@ -37,24 +40,18 @@ class _Located(click.Command):
         return f"{text}\n\nThe folder docs/ is {DOCS}." if "docs/" in text else text
 
 
-class Command(_Located):
+class Command(_Page):
     """A command whose help page is made from its docstring."""
-
-    def __init__(self, *arguments: Any, help: str | None = None, **options: Any) -> None:  # noqa: A002 (click's name)
-        super().__init__(*arguments, help=page(help or ""), **{"context_settings": SETTINGS, **options})
 
     def get_short_help_str(self, limit: int = 45) -> str:  # noqa: ARG002 (a list wraps the sentence)
         """Return the first sentence, for the list of commands."""
         return re.split(r"(?<=[.;:]) |\n\n", self.help or "")[0].replace("\n", " ").rstrip(";:")
 
 
-class Group(_Located, click.Group):
+class Group(_Page, click.Group):
     """A group of :class:`Command`, whose help page is made from its docstring."""
 
     command_class = Command
-
-    def __init__(self, *arguments: Any, help: str | None = None, **options: Any) -> None:  # noqa: A002 (click's name)
-        super().__init__(*arguments, help=page(help or ""), **{"context_settings": SETTINGS, **options})
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -28,8 +28,7 @@ from podline.commands.options import (
 )
 from podline.documents.ledger_entry import Entry
 from podline.documents.promotion import read_promotion
-from podline.ledger.inventory.inventory import holdings
-from podline.ledger.inventory.old_runs import delete_runs, name_of, old_runs, runs_named
+from podline.ledger.inventory.inventory import delete_runs, holdings, name_of, old_runs, runs_named
 from podline.ledger.killed import write_killed
 from podline.ledger.ledger import Named, entries, entry_of, foreign, names
 from podline.recipes.measures import loaded, measure_named, metric_text
@@ -134,8 +133,8 @@ def compare_runs(
       podline runs compare cifar10-0123456789ab cifar10-ba9876543210 --charts
       podline runs compare cifar10-0123456789ab --why --out lost.png
 
-    RUN is as for `podline runs show`; all runs are compared with the first run. Each difference has an interval, which
-    includes the chance of test examples and of seeds, and a verdict; see docs/explanation/comparison.md.
+    RUN is as for `podline runs show`; all runs are compared with the first run. Each difference has an interval and a
+    verdict, which include the noise of the test examples and of the seeds; see docs/explanation/comparison.md.
 
     --charts writes a page with the curves of all runs in one chart. --why lists examples that only the first run
     predicts wrongly, worse classes or joints, and differences in settings, data and curves. The list of examples needs
@@ -183,7 +182,8 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
     if out is not None and found.pictures:
         with appearing(out) as temporary:
             found.picture_sheet().savefig(temporary, format="png")
-    unwritten = [f"no example was lost: {out} is not written"] if out is not None and not found.pictures else []
+    nothing = f"no example is wrong in the first run only; {out} is not written"
+    unwritten = [nothing] if out is not None and not found.pictures else []
     answer(found.why, lambda: [*found.why.lines(), *unwritten], as_json=as_json)
 
 
@@ -252,17 +252,16 @@ def delete(
         runs = runs_named(found, store, chosen)
     else:
         runs = old_runs(found, store.now() - 86_400 * days, keep=keep, recipe=recipe)
-    result = delete_runs(store, runs, lambda _: None, delete=yes)
-    total = f"{plural(len(result.gone), 'run')}, {size(sum(run.bytes for run in result.gone))}"
+    gone, kept = delete_runs(store, runs, delete=yes)
+    total = f"{plural(len(gone), 'run')}, {size(sum(run.bytes for run in gone))}"
     total += " deleted" if yes else " would be deleted; give --yes to delete"
-    lines = [f"{name_of(run)}  {size(run.bytes):>10}  {moment(run.touched)}" for run in result.gone]
-    document = {"deleted": yes, "runs": [name_of(run) for run in result.gone], "kept": list(result.kept)}
-    answer(document, lambda: [*lines, *result.kept, total], as_json=as_json)
+    lines = [f"{name_of(run)}  {size(run.bytes):>10}  {moment(run.touched)}" for run in gone]
+    document = {"deleted": yes, "runs": [name_of(run) for run in gone], "kept": kept}
+    answer(document, lambda: [*lines, *kept, total], as_json=as_json)
     raise_damaged(damaged)
 
 
 def _export(file: Path, found: list[Entry], *, as_json: bool) -> None:
-    """Write the entries as a table, .csv or .parquet."""
     frame = frame_of(reversed(found))
     with appearing(file) as temporary:
         (frame.to_csv if file.suffix.lower() == ".csv" else frame.to_parquet)(temporary, index=False)

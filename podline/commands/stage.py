@@ -11,26 +11,23 @@ import click
 from podline.base.errors import SettingsError, StoreError
 from podline.commands.options import (
     assignments_option,
-    conversion_options,
+    command_line,
     deep_option,
     fingerprint_option,
     launch_options,
-    recipe_options,
     recipe_or_run_argument,
     run_argument,
     run_or_recipe_argument,
-    source_option,
     strategy_option,
 )
 from podline.commands.stage_command import show_spec_option, stage_command
-from podline.data.versions.few_images import convertible
+from podline.data.versions.few_images import conversion_spec
 from podline.ledger.inventory.catalogue import choose_dataset, dataset_for
 from podline.ledger.requests import Request, evaluate_spec
 from podline.recipes import registry
-from podline.recipes.settings import Recipe
 from podline.stages.base import JUDGED, Spec
 from podline.stages.from_recipe import converter_settings, report_spec, training_spec, validation_spec, within
-from podline.stages.options import Choices, ConvertOptions
+from podline.stages.options import Choices, ConvertOptions, MachineGroup, RunOptions
 from podline.stages.specs import ConvertSpec, EvaluateSpec, ReportSpec, TrainSpec, ValidateSpec
 from podline.stages.supervision.running import perform
 from podline.stages.table import CONVERT, EVALUATE, REPORT, TRAIN, VALIDATE, Stage, installed, loaded
@@ -53,7 +50,13 @@ def _of_chain(
     return stage_command(stage.name, argument, *options, stage=stage)
 
 
-@_of_chain(CONVERT, source_option, conversion_options, assignments_option)
+@_of_chain(
+    CONVERT,
+    command_line(RunOptions, "source"),
+    command_line(ConvertOptions),
+    command_line(MachineGroup, "engine", "workers", "beam_options"),
+    assignments_option,
+)
 def convert(
     request: Request, source: str | None, assignments: tuple[str, ...], beam_options: tuple[str, ...], **given: Any
 ) -> ConvertSpec:
@@ -76,25 +79,21 @@ def convert(
     recipe = None
     if options.name or changes or not request.dataset_itself:
         recipe = registry.override(registry.for_data(request.recipe, options.name, source), changes)
-    dataset = recipe.dataset if recipe else request.dataset_name
     own = {name: value for name in ("side", "max_people", "keep_jpeg") if (value := getattr(options, name))}
-
-    def spec_of(recipe: Recipe | None) -> ConvertSpec:
-        return ConvertSpec(
-            root=request.store.uri,
-            dataset=dataset,
-            source=source,
-            settings=converter_settings(dataset, recipe, own),
-            allow_left_out=options.allow_left_out,
-            engine=request.settings.engine,
-            workers=request.settings.workers,
-            beam_options=beam_options,
-        )
-
-    tell = request.reporter(CONVERT).log
-    if recipe and recipe.few and options.side:
+    values: dict[str, Any] = {
+        "source": source,
+        "allow_left_out": options.allow_left_out,
+        "engine": request.settings.engine,
+        "workers": request.settings.workers,
+        "beam_options": beam_options,
+    }
+    if recipe is None:
+        dataset = request.dataset_name
+        settings = converter_settings(dataset, None, own)
+        return ConvertSpec(root=request.store.uri, dataset=dataset, settings=settings, **values)
+    if recipe.few and options.side:
         recipe = registry.override(recipe, {"conversion.side": options.side})
-    return convertible(request.store, recipe, spec_of, tell) if recipe else spec_of(None)
+    return conversion_spec(request.store, recipe, own, request.reporter(CONVERT).log, **values)
 
 
 @_of_chain(VALIDATE, fingerprint_option, deep_option)
@@ -115,7 +114,7 @@ def validate(request: Request, fingerprint: str | None, deep: bool) -> ValidateS
 
 @_of_chain(
     TRAIN,
-    recipe_options,
+    command_line(Choices),
     strategy_option,
     fingerprint_option,
     click.option(

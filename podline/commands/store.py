@@ -26,9 +26,8 @@ from podline.commands.options import (
 from podline.ledger.inventory import inventory, verification
 from podline.ledger.inventory.inventory import Holding
 from podline.ledger.inventory.machine_files import MachineFiles, cached_sources, machine_files
-from podline.store.contract import Store
+from podline.store.contract import MARKER, Store
 from podline.store.folder import FolderStore
-from podline.store.marker import MARKER
 
 _DAY_SECONDS = 86_400
 # A file touched within this time may be in use on another machine, whose processes are unknown here. A training
@@ -121,7 +120,7 @@ def prune(store: Store, yes: bool, days: float, as_json: bool) -> None:
     deleted, busy = inventory.pruned(store, before, damaged.append, delete=yes)
     ours = machine_files(store, time.time() - days * _DAY_SECONDS)
     gone = [*deleted, *(each for each in ours if (each.remove() if yes else not each.in_use))]
-    used = [f"{each.name} stays: a living process uses it" for each in (*busy, *ours) if each not in gone]
+    used = [f"{each.name} stays: a running process uses it" for each in (*busy, *ours) if each not in gone]
     total = f"{plural(len(gone), 'folder')}, {size(sum(each.bytes for each in gone))}"
     total += " deleted" if yes else " would be deleted; give --yes to delete"
     document = {"deleted": yes, "holdings": [_document(each) for each in gone]}

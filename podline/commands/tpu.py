@@ -9,8 +9,7 @@ import click
 from podline.base import entry_points
 from podline.base.errors import SettingsError
 from podline.commands import pages
-from podline.commands.options import answer, json_option, say, settings_option
-from podline.settings import machine as settings_module
+from podline.commands.options import answer, json_option, load_settings, say, settings_option
 from podline.settings.tpu_settings import Limits, TpuSettings
 from podline.tpu import patrol as patrol_table
 from podline.tpu import policy as policy_table
@@ -35,7 +34,7 @@ def tpu() -> None:
 @click.option("--policy", is_flag=True, help="Only print the rules of gate and patrol, with delays and budgets.")
 @settings_option
 @json_option
-def status(settings_file: Any, as_json: bool, policy: bool) -> None:
+def status(as_json: bool, policy: bool, **options: Any) -> None:
     """Show a TPU: node, health, symptoms, lock, user, cool-down, and what the gate would do next.
 
     The command takes no lock and changes nothing.
@@ -46,7 +45,7 @@ def status(settings_file: Any, as_json: bool, policy: bool) -> None:
 
     Next: `podline tpu recover`, if the TPU is not healthy.
     """
-    found = settings_module.load(settings_file).tpu
+    found = load_settings(options).tpu
     if policy:
         _show_policy(found)
         return
@@ -67,7 +66,7 @@ def status(settings_file: Any, as_json: bool, policy: bool) -> None:
 
 @tpu.command("recover")
 @settings_option
-def recover(settings_file: Any) -> None:
+def recover(**options: Any) -> None:
     """Wait for a TPU and repair it, as the gate does, until it is usable or beyond repair.
 
     The command prints each wait and each repair; `podline tpu status --policy` shows the rules. While a running process
@@ -77,7 +76,7 @@ def recover(settings_file: Any) -> None:
     """
     from podline.tpu.client import CloudTpu  # noqa: PLC0415 (as above)
 
-    chosen, clock = _named(settings_module.load(settings_file).tpu), SystemClock()
+    chosen, clock = _named(load_settings(options).tpu), SystemClock()
     with CloudTpu(chosen.api, clock) as api, admitted(chosen, api, clock, TpuLog(lambda line: say([line]))):
         say([f"node {chosen.node} may be used"])
 
@@ -85,7 +84,7 @@ def recover(settings_file: Any) -> None:
 @tpu.command("patrol")
 @settings_option
 @json_option
-def patrol(settings_file: Any, as_json: bool) -> None:
+def patrol(as_json: bool, **options: Any) -> None:
     """Run one round of the patrol: check the node, its queued request, its lease, and orphaned runs.
 
     The command prints its findings. If the setting tpu.patrol is `repair`, it also acts by the rules of `podline tpu
@@ -95,10 +94,9 @@ def patrol(settings_file: Any, as_json: bool) -> None:
       podline tpu patrol
       PODLINE_TPU_PATROL=repair podline tpu patrol
     """
-    if settings_file is not None:
-        settings_module.use_file(settings_file)
-    _named(settings_module.load().tpu)
-    entry_points.load(_GUARD)(settings_module.load())
+    machine = load_settings(options)
+    _named(machine.tpu)
+    entry_points.load(_GUARD)(machine)
     findings = entry_points.load(_PATROL)()
     answer([finding.model_dump(mode="json") for finding in findings], lambda: list(map(str, findings)), as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""Compares two runs: the difference of their results, how far chance explains it, the changed classes, other inputs.
+"""Compares two runs: the difference of results and whether it is random, changed classes, different inputs.
 
 If both were evaluated on the same test examples, or share some, the difference is tested on the shared examples. If the
 store has more trainings that equal the first run but for the seed ("known trainings"), the second run is compared with
@@ -22,7 +22,7 @@ from podline.base.frozen import Frozen
 from podline.base.plurals import first_few, plural
 from podline.base.progress import Reporter
 from podline.compare import settings
-from podline.compare.examples import SharedExamples, learned_anew, shared_examples
+from podline.compare.examples import SharedExamples, shared_examples
 from podline.compare.known import Evaluated, answers_on, evaluated, known_trainings
 from podline.compare.settings import NamedDifference
 from podline.compare.words import ChanceCase, Word, ends, signed, word_of
@@ -50,9 +50,9 @@ class Difference(Frozen):
 
     Attributes:
         value: the difference.
-        low: lower end of the difference's 95 % interval, which includes chance by examples and by seeds.
+        low: lower end of the difference's 95 % interval, which covers variation by test examples and by seeds.
         high: upper end of this interval.
-        chance: how far chance explains the difference.
+        chance: whether random variation explains the difference.
         measured: whether the spread between seeds is measured from known trainings; else it is assumed.
         trainings: number of known trainings whose mean is compared.
         paired: whether both models were evaluated on the same examples.
@@ -75,11 +75,11 @@ class Difference(Frozen):
 
     @classmethod
     def of(cls, change: float, noise: Noise, sampled: float, **values: Any) -> Difference:
-        """Return a change with its 95 % interval, and how far chance explains it.
+        """Return a change with its 95 % interval, and whether random variation explains the change.
 
         Args:
             change: the change of the figure, after minus before.
-            noise: the chance by seeds.
+            noise: the variation between seeds.
             sampled: the variance of the change by the choice of examples.
             values: the remaining fields.
         """
@@ -90,12 +90,12 @@ class Difference(Frozen):
 
     @property
     def said(self) -> str:
-        """Return as text how far chance explains the difference."""
+        """Return as text whether random variation explains the difference."""
         return self.chance.said(measured=self.measured)
 
     @property
     def method(self) -> str:
-        """On which examples the figures were compared, as text."""
+        """Return as text on which examples the figures were compared."""
         counts = "" if self.gained is None else f": {self.gained:,} gained, {self.lost:,} lost"
         if self.paired:
             return f"on the same {plural(self.examples, 'example')}{counts}"
@@ -103,7 +103,7 @@ class Difference(Frozen):
 
 
 class MovedPart(Frozen):
-    """A class or joint: its figure in both runs, and how far chance explains the change."""
+    """A class or joint: its figure in both runs, and whether random variation explains the change."""
 
     name: str
     before: float
@@ -152,7 +152,7 @@ class Comparison(Frozen):
 
     @property
     def word(self) -> Word:
-        """The verdict: better or worse beyond chance, or noise."""
+        """The verdict: significantly better or worse, or noise."""
         return word_of(self.measure, self.difference.value, self.difference.chance)
 
     @property
@@ -162,7 +162,7 @@ class Comparison(Frozen):
 
     @property
     def is_worse(self) -> bool:
-        """Return whether the run is worse beyond chance, overall or in a class or joint."""
+        """Return whether the run is significantly worse, overall or in a class or joint."""
         return self.word == "worse" or any(part.change < 0 for part in self.moved)
 
     @property
@@ -296,8 +296,11 @@ def _compared(
     grounds = examples_of(store, before.training, after.training, after.evaluation.split, reporter)
     kind = kind_of(after.evaluation)
     answers, words = kind.answers(), ""
-    if grounds.shared:
-        grounds, words = grounds.only_shared(), _described(decision, grounds.shared)
+    if shared := grounds.shared:
+        if not len(shared.after):
+            raise StoreError("the test sets differ: they share no examples")
+        grounds = replace(grounds, examples=replace(grounds.examples, places=shared.after))
+        words = _described(decision, shared)
     own = answers.part(grounds.examples, answers.left(store, after.folder, after.evaluation))
     other = _left(store, before, grounds)
     on = partial(answers_on, store, splits=grounds.splits)
@@ -314,11 +317,7 @@ def _compared(
 
 
 def _left(store: Store, before: Evaluated, grounds: Grounds) -> Any:
-    """Return the stored answers of ``before`` to the compared examples.
-
-    Raises:
-        StoreError: its evaluation lacks some of these examples.
-    """
+    """Return the stored answers of ``before`` to the compared examples; refuse an evaluation of other examples."""
     found = before.answers(store, grounds.splits)
     if found is None:
         raise StoreError(
@@ -370,7 +369,7 @@ def _unpaired(store: Store, known: Sequence[str], before: Evaluated, after: Eval
 def shared_unpaired(
     known: Sequence[Mapping[str, Metric]], after: Mapping[str, Metric], examples: int, kind: str, classes: int
 ) -> dict[str, Difference]:
-    """Return :func:`unpaired` for each figure that all trainings have."""
+    """Return the :func:`unpaired` difference of each metric that all trainings have, by name."""
     return {
         name: unpaired(name, [each[name] for each in known], figure, examples, kind, classes)
         for name, figure in after.items()
@@ -381,7 +380,7 @@ def shared_unpaired(
 def unpaired(
     measure: str, known: Sequence[Metric], after: Metric, examples: int, kind: str, classes: int
 ) -> Difference:
-    """Return a figure's difference from its mean over known trainings, with the variances of the intervals."""
+    """Return a metric's difference from its mean over known trainings; the metrics' intervals give the variance."""
     values, rules = np.array([[each.value] for each in known]), measure_named(measure)
     before, luck = float(values.mean()), float(luck_of(sampling_variance(known[0]), 1.0, 0.0, 1))
     spread = rules.spread(assumed_spread(kind, classes).main, before)
@@ -417,19 +416,9 @@ class Grounds:
 
     @property
     def splits(self) -> list[CommonExamples]:
-        """The splits, of either data set, that contain all compared examples."""
+        """The splits that contain all compared examples: of the candidate's data set, and maybe of the reference's."""
         both = self.reference is not None and _size(self.reference) == _size(self.examples)
         return [self.examples, self.reference] if self.reference and both else [self.examples]
-
-    def only_shared(self) -> Grounds:
-        """Return the examples that both data sets have, however few.
-
-        Raises:
-            StoreError: there are none.
-        """
-        if self.shared is None or not len(self.shared.after):
-            raise StoreError("the test sets differ: they share no examples")
-        return replace(self, examples=replace(self.examples, places=self.shared.after))
 
 
 def examples_of(
@@ -458,7 +447,7 @@ def examples_of(
     other = reference.fingerprint != candidate.fingerprint
     if other and reference.recipe.dataset != candidate.recipe.dataset:
         raise StoreError(f"the test sets differ: one of {reference.recipe.dataset}, one of {candidate.recipe.dataset}")
-    if not other and not (leaks and learned_anew(candidate, reference)):
+    if not other and not (leaks and (candidate.recipe.further or reference.recipe.further)):
         return Grounds(here)
     shared = shared_examples(store, reference, candidate, split, reporter)
     there = replace(whole(reference), places=shared.before)

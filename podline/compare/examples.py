@@ -47,12 +47,12 @@ class SharedExamples:
 
     @property
     def enough(self) -> bool:
-        """Return whether enough examples are shared to leave out the others."""
+        """Return whether at least half of the examples are shared, so that only shared examples are compared."""
         return len(self.after) >= _ENOUGH * (len(self.after) + len(self.fresh))
 
     @property
     def counting(self) -> Places:
-        """Positions, in the candidate's split, of the examples to compare: the shared ones, or all if these are few."""
+        """Positions, in the candidate's split, of the examples to compare: the shared ones, or all if few are."""
         return self.after if self.enough else np.sort(np.concatenate([self.after, self.fresh]))
 
 
@@ -76,13 +76,8 @@ class _TrainedOn(NamedTuple):
 
     @property
     def learned(self) -> dict[str, Keys]:
-        """The keys of the images that the model learned from, by split; validation images were used for decisions."""
+        """The keys of the images with which the model was trained or chosen (validation), by split."""
         return {split: self.records[split].keys for split in (TRAIN, VALIDATION) if split in self.records}
-
-
-def learned_anew(candidate: TrainSpec, reference: TrainSpec) -> bool:
-    """Return whether two models were trained on different data, or one started from another run's weights."""
-    return candidate.fingerprint != reference.fingerprint or bool(candidate.recipe.further or reference.recipe.further)
 
 
 def shared_examples(

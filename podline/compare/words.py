@@ -1,4 +1,4 @@
-"""Describes how far chance explains a difference: one phrase for each case, the same on pages and in commands."""
+"""Describes whether random variation explains a difference: one phrase for each case, for pages and commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Word = Literal["better", "worse", "noise"]
 
 
 class ChanceCase(StrEnum):
-    """How much of a difference chance explains; docs/explanation/comparison.md has the table."""
+    """Whether seeds and the choice of examples explain a difference; docs/explanation/comparison.md has the table."""
 
     USUAL = "no more than chance"
     RARE = "chance gives as much to one pair of equal models in twenty; train another seed to decide"
@@ -20,13 +20,13 @@ class ChanceCase(StrEnum):
 
     @classmethod
     def of(cls, change: float, noise: Noise, sampled: float, tests: int = 1) -> ChanceCase:
-        """Return how far chance explains a change.
+        """Return whether random variation explains a change.
 
         Args:
             change: the change of a figure.
-            noise: the chance by seeds.
+            noise: the variation between seeds.
             sampled: see :meth:`podline.contract.noise.Noise.limit`.
-            tests: number of figures that are looked at together.
+            tests: number of figures that are tested together.
         """
         if abs(change) > noise.limit(sampled, _ALARM / tests / 2):
             return cls.BEYOND
@@ -42,7 +42,7 @@ _LEVEL, _ALARM = 0.05, 0.001
 
 
 def word_of(name: str, change: float, chance: ChanceCase) -> Word:
-    """Return the verdict on a metric's change: better or worse only if the change is beyond chance, else noise."""
+    """Return the verdict on a metric's change: better or worse if the change is significant, else noise."""
     if chance is not ChanceCase.BEYOND:
         return "noise"
     return "better" if measure_named(name).better(change, 0) else "worse"

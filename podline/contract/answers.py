@@ -25,11 +25,7 @@ class CommonExamples:
     """The examples on which models are compared.
 
     Attributes:
-        store: the store.
         folder: folder of the data set.
-        manifest: manifest of the data set.
-        split: name of the split.
-        reporter: reports progress.
         places: indices of the compared examples in the split, int64, (n,); None for all examples.
     """
 
@@ -64,13 +60,7 @@ class Answers(ABC, Generic[Left, Formed]):
 
     @abstractmethod
     def again(self, examples: CommonExamples, training: TrainSpec, model: Callable[..., Any]) -> Left:
-        """Run a model on the compared examples.
-
-        Args:
-            examples: the compared examples.
-            training: the spec of the model's training.
-            model: a Keras model, or a function with the same interface.
-        """
+        """Run a model, a Keras model or a function with the same interface, on the compared examples."""
 
     @abstractmethod
     def part(self, examples: CommonExamples, answers: Left) -> Left:

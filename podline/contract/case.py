@@ -23,14 +23,9 @@ class Case:
     """The input of an evaluation.
 
     Attributes:
-        spec: the spec of the stage.
-        recipe: the recipe of the run.
         before: the model with random weights.
         after: the trained model.
         strategy: the strategy under which the models run.
-        store: the store.
-        manifest: the manifest of the data set.
-        reporter: reports progress.
         problems: errors of measures of installed packages, which are then omitted; :meth:`Kind.judge` adds to this set.
     """
 

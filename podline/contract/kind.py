@@ -80,11 +80,8 @@ class Kind(ABC):
     ) -> ModelDescription:
         """Return the layers and costs of a recipe's model.
 
-        Args:
-            recipe: the recipe.
-            image_shape: (height, width, channels) of every image.
-            classes: number of classes of the data set.
-            facts: see :attr:`podline.documents.manifest.Manifest.facts`; empty without a data set.
+        ``image_shape`` is (height, width, channels). ``facts`` are :attr:`podline.documents.manifest.Manifest.facts`,
+        empty without a data set.
         """
 
     def measured(
@@ -109,12 +106,7 @@ class Kind(ABC):
 
     @abstractmethod
     def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
-        """Return pictures of n examples with their targets.
-
-        Args:
-            records: field → values of the examples, (n, …), for the fields that the objective reads.
-            manifest: the manifest of the data set.
-        """
+        """Return pictures of n examples with their targets, given field → values (n, …) for the objective's fields."""
 
     @abstractmethod
     def sheet_block(
@@ -140,12 +132,8 @@ class Kind(ABC):
     ) -> LostExamples:
         """Return examples that only the first of two runs got right.
 
-        Args:
-            compared: the answers of both runs to the same examples; the first run is ``known[0]``.
-            reader: the reader of the evaluated split.
-            manifest: the manifest of the data set.
-            before: the evaluation of the first run.
-            after: the evaluation of the second run.
+        ``compared`` has the answers of both runs to the same examples, those of the first run as ``known[0]``;
+        ``reader`` reads the evaluated split.
         """
 
     def saliency(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:  # noqa: ARG002 (by default none)

@@ -144,13 +144,9 @@ class Figure:
         return self.rule not in PARTS or self.counted >= LEAST_EXAMPLES
 
     def thresholds(self, figures: int, rate: float) -> Thresholds:
-        """Return the changes at which the verdict changes.
+        """Return the changes at which the verdict changes, given the number of figures and the error rate of a year.
 
         The main metric has half of the error probability of refusals; all other figures together have the other half.
-
-        Args:
-            figures: number of figures in the promotion.
-            rate: the error probability within a year.
         """
         main, night = self.rule == MAIN, nightly(rate)
         part = 1.0 if figures == 1 else 0.5 if main else 0.5 / (figures - 1)
@@ -206,7 +202,7 @@ class Rule:
     judge: Judge
 
     def __call__(self, compared: Compared[Any], settings: PromotionSettings) -> Iterator[Figure | Check]:
-        """Apply the rule."""
+        """Apply the rule; name it in its figures."""
         for found in self.judge(compared, settings):
             yield replace(found, rule=self.name) if isinstance(found, Figure) else found
 

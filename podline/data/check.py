@@ -18,7 +18,6 @@ from podline.base.drawing.picture_sheet import PictureRow, Sheet, SheetBlock, Sh
 from podline.base.errors import SettingsError, SourceError
 from podline.base.figures import duration, size
 from podline.base.plurals import plural
-from podline.data.images.image_table import SourceImage
 from podline.data.images.items import TEST
 from podline.data.images.near import NearPair
 from podline.data.people.layouts import has_annotations
@@ -45,13 +44,7 @@ _PAIRS, _PAIRS_IN_A_ROW, _LETTERS = 24, 3, 18
 
 @dataclass(frozen=True)
 class Checked:
-    """A source whose images were decoded.
-
-    Attributes:
-        spec: the conversion of the source.
-        source: the source of images.
-        seconds: duration of decoding; almost zero if the images were in the cache.
-    """
+    """An opened source and the seconds of decoding its images; almost zero if the images were in the cache."""
 
     spec: EffectiveSpec
     source: Source
@@ -162,8 +155,9 @@ class Checked:
         if not pairs:
             return False
         for pair in pairs[:_PAIRS]:
-            pixels = self.source.pixels(np.array([pair.image.row, pair.repeated.row]))
-            drawn += map(_picture, pixels, (pair.image, pair.repeated))
+            images = (pair.image, pair.repeated)
+            captions = [f"{image.split}: {_end(image.label)}\n{_end(image.key)}" for image in images]
+            drawn += map(SheetPicture, self.source.pixels(np.array([image.row for image in images])), captions)
         wide = 2 * _PAIRS_IN_A_ROW
         rows = [PictureRow("", drawn[first : first + wide]) for first in range(0, len(drawn), wide)]
         about = f"nearest of {plural(len(pairs), 'pair')}: an image, and the near-duplicate of it in another split"
@@ -198,10 +192,6 @@ class Checked:
         names = [f"to {_BOUNDS[0]}", *(f"{low + 1} to {high}" for low, high in pairwise(_BOUNDS))]
         names.append(f"from {_BOUNDS[-1] + 1}")
         return {name: count for name, count in zip(names, counts.tolist(), strict=True) if count}
-
-
-def _picture(pixels: npt.NDArray[np.uint8], image: SourceImage) -> SheetPicture:
-    return SheetPicture(pixels, f"{image.split}: {_end(image.label)}\n{_end(image.key)}")
 
 
 def _end(text: str | None) -> str:

@@ -104,12 +104,7 @@ def _checksums(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
-    """Write a decoded image and its checksum into an existing file.
-
-    Args:
-        path: path of the file.
-        row: row number of the image in the file.
-        pixels: uint8, C-contiguous.
+    """Write a decoded image (uint8, C-contiguous) and its checksum into a row of an existing file.
 
     Raises:
         StoreError: the file cannot be written.
@@ -129,11 +124,7 @@ def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
 
 @dataclass(frozen=True)
 class StoredRows(DecodedRows):
-    """Decoded images in the batches of a store; the only entry of ``paths`` is the name of their folder.
-
-    Attributes:
-        root: URI of the store.
-    """
+    """Decoded images in the batches of the store ``root``; the only entry of ``paths`` is the name of their folder."""
 
     root: str = ""
 

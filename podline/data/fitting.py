@@ -34,8 +34,8 @@ def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE, whole: tu
     height, width, channels = shape
     grey: Any = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if channels == 1 and pixels.ndim == 3 else pixels
     if fit == "crop":
-        grey = _middle(grey, height, width)
-        whole = None
+        tall, wide = grey.shape[:2]
+        grey, whole = _middle(grey, *_middle_size(tall, wide, height, width)), None
     tall, wide = whole or grey.shape[:2]
     size = shown_size(tall, wide, shape, fit)
     return _centred(_scaled(grey, *size), height, width).reshape(height, width, channels)
@@ -72,11 +72,9 @@ def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
     return pixels
 
 
-def _middle(pixels: Pixels, height: int, width: int) -> Pixels:
-    """Return the largest centred crop with the proportions of ``height`` and ``width``."""
-    tall, wide = pixels.shape[:2]
-    rows, columns = _middle_size(tall, wide, height, width)
-    top, left = (tall - rows) // 2, (wide - columns) // 2
+def _middle(pixels: Pixels, rows: int, columns: int) -> Pixels:
+    """Return a view of the ``rows`` × ``columns`` pixels in the centre."""
+    top, left = (pixels.shape[0] - rows) // 2, (pixels.shape[1] - columns) // 2
     return pixels[top : top + rows, left : left + columns]
 
 
@@ -94,6 +92,5 @@ def _centred(pixels: Pixels, height: int, width: int) -> Pixels:
     if (rows, columns) == (height, width):
         return pixels
     square = np.zeros((height, width, *pixels.shape[2:]), np.uint8)
-    top, left = (height - rows) // 2, (width - columns) // 2
-    square[top : top + rows, left : left + columns] = pixels
+    _middle(square, rows, columns)[...] = pixels
     return square

@@ -197,7 +197,7 @@ def inspect_jpeg(data: bytes) -> Header:
     if lfs.is_lfs_pointer(data):
         raise PictureError(lfs.PROBLEM)
     if not data.startswith(JPEG):
-        raise PictureError(f"is not a JPEG: it starts with {data[:2].hex() or 'nothing'} vs ffd8")
+        raise PictureError(f"is not a JPEG: it starts with {data[:2].hex() or 'nothing'}, expected ffd8")
     frame, progressive, orientation, scanned = None, False, 1, False
     missing = dict[int, int]()  # component → a set bit for each DCT coefficient that the scans have not completed
     for marker, segment, _ in segments(data):

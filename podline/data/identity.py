@@ -31,12 +31,7 @@ _FRAMES = (0xC0, 0xC1, 0xC2)
 
 
 class Identified(NamedTuple):
-    """The identity and size of an image file.
-
-    Attributes:
-        identity: :data:`IDENTITY_BYTES` bytes.
-        bytes: size of the picture without the file's metadata.
-    """
+    """The identity of an image file (16 bytes), and the size of its picture in bytes, without the file's metadata."""
 
     identity: bytes
     bytes: int

@@ -21,11 +21,7 @@ def is_lfs_pointer(head: bytes) -> bool:
 
 
 def refuse_lfs_pointer(path_or_head: Path | bytes, where: str) -> None:
-    """Raise an error if a file is a Git LFS pointer.
-
-    Args:
-        path_or_head: the file, or its first bytes.
-        where: name of the file in the error.
+    """Raise an error that names the file ``where`` if this path, or these first bytes, are of a Git LFS pointer.
 
     Raises:
         SourceError: the file is a Git LFS pointer.

@@ -91,12 +91,9 @@ def held_out(seed: int, count: int, share: float) -> Ids:
 
 
 def part_of(count: int, part: int, parts: int) -> Ids:
-    """Return the ids, ascending, of one part of a random division of examples; it is the same for every run.
+    """Return the ids, ascending, of one part of a random division of a split's examples, the same for every run.
 
-    Args:
-        count: number of examples in the split.
-        part: number of the part, from 0.
-        parts: number of parts; their sizes differ by at most one.
+    ``part`` counts from 0. The sizes of the parts differ by at most one.
     """
     return np.sort(permuted(0, "parts", 0, count, np.arange(part, count, parts)))
 
@@ -216,7 +213,7 @@ class TrainingOrder:
         return self._examples(epoch, random_below(self.seed, "partner", epoch, ids, self.count))
 
     def _examples(self, epoch: int, places: Ids) -> Ids:
-        """Return the ids at some positions of an epoch's order."""
+        """Return the ids at some positions of an epoch's shuffled examples."""
         if self.count > _SORTED:
             return self._at(epoch, permuted(self.seed, "order", epoch, self.count, places))
         latest = self._latest
@@ -226,7 +223,7 @@ class TrainingOrder:
         return latest[1][places]
 
     def _at(self, epoch: int, places: Ids) -> Ids:
-        """Return the ids at some positions of an epoch before its permutation."""
+        """Return the ids at some positions of an epoch's examples before they are shuffled."""
         if self._classes is None:
             return self._ids(places)
         first = epoch * self.count

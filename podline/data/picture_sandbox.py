@@ -28,12 +28,7 @@ _FIRST = ParseLimits(4 * bounds.IMAGE_BYTES, 2.0)  # limits while headers are re
 
 
 class PictureFile(NamedTuple):
-    """The name and content of a picture file.
-
-    Attributes:
-        name: name of the file in errors.
-        data: content of the file.
-    """
+    """The content of a picture file, and the file's name in errors."""
 
     name: str
     data: bytes
@@ -48,12 +43,8 @@ class PictureSandbox(Sandbox):
     def decode(self, files: Sequence[PictureFile], form: Form = AS_IT_IS) -> list[Pixels]:
         """Decode pictures; the setting ``parse_pixels`` limits the pixels of all of them together.
 
-        Args:
-            files: the pictures.
-            form: shape and value range of the results.
-
         Returns:
-            uint8 (height, width, channels) for each picture; by default of the picture's size, red, green, blue.
+            For each picture uint8 of the form's shape; by default (height, width, 3) of the picture, red, green, blue.
 
         Raises:
             SourceError: a file is not a picture, is damaged, exceeds the limits, or the total of pixels is too large.

@@ -236,13 +236,9 @@ def _by_pillow(
 
 
 def _deep_pixels(data: bytes, picture: Image.Image, deep: Deep, given: int) -> tuple[Pixels, int]:
-    """Decode a 16-bit picture: uint8 (height, width, 3), and its flags, such as that it is dark.
+    """Decode a 16-bit picture: uint8 (height, width, 3), and the flags :data:`DARK` and :data:`CLEAR`.
 
-    Args:
-        data: the file.
-        picture: the opened file.
-        deep: how the file stores its values.
-        given: the 16-bit value that becomes 255; 0 takes the file's own.
+    ``given`` is the 16-bit value that becomes 255; 0 takes the file's own.
     """
     values = imdecoded(data, cv2.IMREAD_UNCHANGED)
     if values is None or values.dtype != np.uint16:
@@ -272,7 +268,7 @@ def _deep_pixels(data: bytes, picture: Image.Image, deep: Deep, given: int) -> t
 
 
 def _pillow_pixels(picture: Image.Image) -> tuple[Pixels, int]:
-    """Return RGB pixels and marks; convert a large picture in strips, since each conversion takes memory."""
+    """Return RGB pixels, and :data:`CLEAR` or 0; convert a large picture in strips, since conversions take memory."""
     width, height = picture.size
     rows = max(1, _STRIP_PIXELS // width)
     pixels, is_clear = np.empty((height, width, 3), np.uint8), True

@@ -76,15 +76,7 @@ def renaming(names: Mapping[str, str]) -> Iterator[None]:
 
 
 class RawFile(NamedTuple):
-    """A raw file with its checksum.
-
-    Attributes:
-        name: the official name.
-        path: the path on this machine.
-        bytes: the size.
-        sha256: checksum of the content.
-        modified: time of the last modification, in nanoseconds.
-    """
+    """A raw file: its official name, its path here, its size and checksum, and the nanosecond of its last change."""
 
     name: str
     path: Path
@@ -164,11 +156,9 @@ def use_of(folder: Path) -> Path:
 
 
 def delete_unused(folder: Path, *, delete: bool = True) -> bool:
-    """Delete a cache folder unless a living process uses the folder; return whether no process does.
+    """Delete a cache folder unless a living process uses the folder; return whether no process uses it.
 
-    Args:
-        folder: the cache folder.
-        delete: False only checks for use.
+    With ``delete=False``, only check this.
 
     Raises:
         StoreError: the folder cannot be deleted.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import itertools
 import math
+import mmap
+import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +20,6 @@ from podline.base.cores import usable_cores
 from podline.base.errors import ArtifactError
 from podline.base.progress import Reporter, silent
 from podline.data import jpeg_files
-from podline.data.mapped_files import MappedFiles
 from podline.data.pictures import PictureError
 from podline.data.records import IMAGE, size_of, values_of
 from podline.data.tfrecord import (
@@ -43,6 +45,55 @@ REMEDY = "restore the file, or run `podline convert` again, which replaces only 
 HASHED_AT_ONCE = 4
 """Number of files that are hashed at the same time; more would not be faster, since a disk's speed is the limit."""
 _CHUNK_BYTES = 16_000_000
+_MAP_FIXED = 0x10
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+
+
+class MappedFiles:
+    """The content of files in one range of addresses; each file starts at a page boundary.
+
+    The operating system loads pages on access and shares them among all processes that map the same files.
+
+    Attributes:
+        data: uint8, (bytes of all pages,), read-only.
+        starts: position of each file's first byte in ``data``, int64 (files,).
+    """
+
+    def __init__(self, files: Mapping[Path, int]) -> None:
+        """Map files, given as path → size in bytes.
+
+        Raises:
+            ArtifactError: a file does not exist, or has another size.
+            StoreError: a file cannot be read.
+        """
+        pages = [-(-size // mmap.PAGESIZE) * mmap.PAGESIZE for size in files.values()]
+        edges = [0, *itertools.accumulate(pages)]
+        # One call reserves the address range; each file is then mapped over its part.
+        reserved = mmap.mmap(-1, max(edges[-1], 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+        self.data = np.frombuffer(reserved, np.uint8)
+        self.starts = np.array(edges[:-1], np.int64)
+        for (path, size), start in zip(files.items(), edges, strict=False):
+            _map(path, size, self.data.ctypes.data + start)
+
+    def take(self, places: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
+        """Return ``size`` bytes from each position in :attr:`data`: int64 (n,) to uint8 (n, size)."""
+        # A strided view has one overlapping row per byte; NumPy copies each requested row in one piece.
+        every = np.ndarray((max(0, len(self.data) - size + 1),), f"V{size}", self.data, 0, (1,))
+        return every[places].view(np.uint8).reshape(-1, size)
+
+
+def _map(path: Path, size: int, address: int) -> None:
+    if not path.exists():
+        raise ArtifactError(f"{path} is gone; convert the data again")
+    with explained("read", path), path.open("rb") as stream:
+        found = os.fstat(stream.fileno()).st_size
+        if found != size:
+            raise ArtifactError(f"{path} has {found} bytes vs {size} in the manifest; convert the data again")
+        flags = mmap.MAP_SHARED | _MAP_FIXED
+        if size and _LIBC.mmap(address, size, mmap.PROT_READ, flags, stream.fileno(), 0) != address:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 class SplitReader:
@@ -122,7 +173,7 @@ class SplitReader:
     def _frames(self, indices: Ids) -> tuple[Ids, Ids]:
         """Return the starts and ends of some records' frames in the mapped files."""
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(self):
-            raise IndexError(f"positions {indices.min()} to {indices.max()} vs {len(self)} examples in the split")
+            raise IndexError(f"got positions {indices.min()} to {indices.max()}, expected 0 to {len(self) - 1}")
         indices = self._physical(indices)
         shards = np.searchsorted(self._edges, indices, side="right") - 1
         first = self._files.starts[shards]

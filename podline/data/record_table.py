@@ -151,10 +151,9 @@ class RecordTable:
     def records(self, split: str, first: int = 0) -> Records:
         """Return the records of a split, numbered from ``first`` on."""
         rows = self.of_split(split, "key", "digest", "target")
-        targets = rows["target"].unify_dictionaries().combine_chunks()
-        texts = np.array([*targets.dictionary.to_pylist(), b""], object)
-        codes = targets.indices.to_numpy(zero_copy_only=False)
-        return Records.of(stored_digests(rows["key"]), stored_digests(rows["digest"]), texts[codes], first)
+        codes, texts = coded(rows["target"])
+        targets = np.array([*texts, b""], object)[codes]
+        return Records.of(stored_digests(rows["key"]), stored_digests(rows["digest"]), targets, first)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -185,13 +184,10 @@ class RecordTable:
 
 
 def publish_records(store: Store, folder: str, rows: Any, pixels: Mapping[str, PixelSums]) -> FileInfo:
-    """Publish a table of records; return its entry in the manifest.
+    """Publish a table of records in a version's folder; return the table's entry in the manifest.
 
-    Args:
-        store: the store of the version.
-        folder: the version's folder.
-        rows: a table from :func:`rows_of`; ``split`` is null for records that only earlier versions have.
-        pixels: split → the sums of its pixels.
+    The rows are those of :func:`rows_of`; ``split`` is null for records that only earlier versions have. ``pixels``:
+    split → the sums of its pixels.
     """
     sums = {split: sums.model_dump(mode="json") for split, sums in pixels.items()}
     with store.workspace("records") as workspace:
@@ -227,6 +223,12 @@ def with_columns(rows: Any, **columns: Any) -> Any:
     return rows_of({name: columns.get(name, rows[name]) for name in COLUMNS})
 
 
+def coded(column: Any) -> tuple[npt.NDArray[np.int32], list[Any]]:
+    """Return the index of each row's value, (n,), and the values, of a dictionary-encoded Arrow column."""
+    whole = column.unify_dictionaries().combine_chunks()
+    return whole.indices.to_numpy(zero_copy_only=False), whole.dictionary.to_pylist()
+
+
 def stored_digests(column: Any) -> npt.NDArray[np.bytes_]:
     """Convert an Arrow column of keys or digests to an array, S16 (n,)."""
     if not len(column):
@@ -258,8 +260,7 @@ def places(path: Path, split: SplitInfo) -> npt.NDArray[np.integer]:
     shards = split.every_shard
     firsts = dict(zip((shard.file for shard in shards), np.cumsum([0, *shards.lengths]).tolist(), strict=False))
     rows = RecordTable(path).of_split(split.name, "shard", "position")
-    of_rows = rows["shard"].unify_dictionaries().combine_chunks()
-    codes, names = of_rows.indices.to_numpy(zero_copy_only=False), of_rows.dictionary.to_pylist()
+    codes, names = coded(rows["shard"])
     missing = [names[code] for code in np.unique(codes).tolist() if names[code] not in firsts]
     if missing or len(rows) != split.records:
         raise ArtifactError(

@@ -110,17 +110,14 @@ class RowsByPlace:
 
         def fill(frames: Bytes, start: int) -> None:
             chosen = rows[start : start + len(frames)]
-            layout.fill(frames, {IMAGE: self.images(chosen[_PLACE]), **_targets(chosen)})
+            targets = {name: chosen[_TARGETS][name] for name in chosen.dtype[_TARGETS].names or ()}
+            layout.fill(frames, {IMAGE: self.images(chosen[_PLACE]), **targets})
 
         return fill
 
     def images(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         """Return the images in some rows, (n, height, width, channels)."""
         return self.pixels.read(rows, math.prod(self.shape)).reshape(-1, *self.shape)
-
-
-def _targets(rows: np.ndarray) -> dict[str, np.ndarray]:
-    return {name: rows[_TARGETS][name] for name in rows.dtype[_TARGETS].names or ()}
 
 
 class WrittenShard(Frozen):

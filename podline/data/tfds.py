@@ -24,9 +24,7 @@ def tfds_names(labels: Iterable[str]) -> list[str]:
 def tfds_files(manifest: Manifest, class_names: Mapping[str, tuple[str, ...]]) -> dict[str, bytes]:
     """Return the files to write beside the shards, name → content.
 
-    Args:
-        manifest: manifest of the data set.
-        class_names: label feature → its class names; every other feature is a tensor.
+    ``class_names``: label feature → its class names; every other feature is a tensor.
     """
     labels = [("\n".join(names) + "\n").encode() for names in class_names.values()]
     features = {field.name: _feature(field, class_names.get(field.name)) for field in manifest.fields}

@@ -62,8 +62,8 @@ def seal(frames: Bytes) -> None:
     frames[:, -FOOTER_BYTES:] = masked_crcs(payloads(frames))[:, None].view(np.uint8)
 
 
-def count_records(path: Path) -> int:
-    """Count the records of a TFRecord file, and verify both checksums of each.
+def check_records(path: Path) -> None:
+    """Verify both checksums of each record of a TFRecord file.
 
     Raises:
         ArtifactError: a frame is damaged or cut off; the message has its number and byte.
@@ -82,7 +82,6 @@ def count_records(path: Path) -> int:
                 raise damaged_record(path, record, start, f"is cut off: {len(frame)} of its {size} bytes exist")
             require_sound(path, record, start, np.frombuffer(frame, np.uint8))
             start, record = start + size, record + 1
-    return record
 
 
 def require_sound(path: str | Path, record: int, byte: int, frame: Bytes) -> None:
@@ -93,7 +92,7 @@ def require_sound(path: str | Path, record: int, byte: int, frame: Bytes) -> Non
     """
     found, expected = frame[:HEADER_BYTES].tobytes(), header(len(frame) - FRAME_BYTES)
     if found != expected:
-        how = f"starts with the bytes {found.hex()} vs {expected.hex()} for its length"
+        how = f"starts with the bytes {found.hex()}, expected {expected.hex()} for its length"
         raise damaged_record(path, record, byte, how)
     made, stored = masked_crc(frame[HEADER_BYTES:-FOOTER_BYTES]), frame[-FOOTER_BYTES:].tobytes()
     if made != stored:

@@ -107,13 +107,8 @@ def is_beginning(name: str) -> bool:
 def beginning(store: Store, recipe: str, digest: str, choose: Callable[[], str]) -> str:
     """Return the run of the champion from whose weights a training starts; empty for a training from scratch.
 
-    The first call for a digest stores its result for all later calls. So a promotion does not change the run's name.
-
-    Args:
-        store: the store.
-        recipe: the recipe of the champion.
-        digest: digest of the training.
-        choose: returns the champion's run; called only if none is stored yet.
+    The first call for a training's digest calls ``choose``, which returns the champion's run, and stores the result for
+    all later calls. So a promotion does not change the run's name.
 
     Raises:
         ArtifactError: the stored document is damaged.
@@ -170,15 +165,7 @@ def require_never_champion(store: Store, recipe: str, run: str) -> None:
 def crown(
     store: Store, recipe: str, candidate: Candidate, before: Crowned | None, action: Action, reason: str = ""
 ) -> Crowned:
-    """Make a model the champion.
-
-    Args:
-        store: the store.
-        recipe: the recipe of the champion.
-        candidate: the model.
-        before: the champion at the time of the decision, or None.
-        action: kind of the change.
-        reason: the reason that a person gave; may be empty.
+    """Make a model the champion; ``before`` is the champion at the time of the decision, or None.
 
     Raises:
         OvertakenError: the champion has changed since the decision.

@@ -13,10 +13,8 @@ from array import array
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pydantic import Field
-
 from podline.base.errors import ArtifactError, StoreError
-from podline.base.frozen import Frozen, JsonObject
+from podline.base.frozen import Frozen, JsonObject, omitted
 from podline.documents.reading import Document, read_model
 from podline.store import digests
 from podline.store.contract import Listed, Store, explained
@@ -63,7 +61,7 @@ class Completion(Frozen):
     result: JsonObject
     artifacts: tuple[Artifact, ...]
     beside: tuple[Artifact, ...] = ()
-    published: str = Field(default="", exclude_if=lambda published: not published)
+    published: str = omitted("")
 
     @property
     def times(self) -> array[float]:
@@ -115,13 +113,7 @@ def listed_artifact(store: Store, found: Listed) -> Artifact:
 
 
 def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None:
-    """Compare a file in the store with its completion record; return the damage in one line, or None.
-
-    Args:
-        store: the store.
-        artifact: the file as recorded.
-        there: the file as now listed in the store; None for a missing file.
-    """
+    """Compare a recorded file with its entry in the store's listing, None if missing; return the damage, or None."""
     where = store.where(artifact.name)
     if there is None:
         return f"{where} is gone"
@@ -137,13 +129,7 @@ def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None
 def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
     """Read a small file that a stage wrote, and verify its sha256 against the stage's completion record.
 
-    Without a completion record, for example of an unfinished stage, the file is not verified.
-
-    Args:
-        store: the store.
-        folder: the folder of the completion record.
-        stage: the stage that wrote the file.
-        name: name of the file in the store.
+    Without a completion record in ``folder``, for example of an unfinished stage, the file is not verified.
 
     Raises:
         StoreError: the file cannot be read.
@@ -155,19 +141,9 @@ def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
 
 
 def read_artifact_model(store: Store, folder: str, stage: str, name: str, model: type[Document], noun: str) -> Document:
-    """Read a JSON document that a stage wrote, and validate it; see :func:`read_artifact`.
+    """Read a stage's JSON document, ``folder/name``, and validate it as ``model``; see :func:`read_artifact`.
 
-    Args:
-        store: the store.
-        folder: the folder of the completion record.
-        stage: the stage that wrote the document.
-        name: name of the document, relative to the folder.
-        model: the class of the document.
-        noun: noun for the document in messages, such as "a model description".
-
-    Raises:
-        StoreError: the document cannot be read.
-        ArtifactError: the document has changed, or is of another class.
+    Messages call the document ``noun``, such as "a model description". A document of another class is an ArtifactError.
     """
     try:
         return model.model_validate_json(read_artifact(store, folder, stage, f"{folder}/{name}"))

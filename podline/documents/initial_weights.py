@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 
-from pydantic import Field
-
-from podline.base.frozen import Frozen
+from podline.base.frozen import Frozen, omitted
 from podline.base.plurals import first_few, plural
 from podline.documents.completion import read_artifact_model
 from podline.store.contract import Store
@@ -45,8 +42,8 @@ class InitialWeights(Frozen):
 
     file: str
     checksum: str
-    published: str | None = Field(default=None, exclude_if=operator.not_)
-    licence: str | None = Field(default=None, exclude_if=operator.not_)
+    published: str | None = omitted(None)
+    licence: str | None = omitted(None)
     parameters: int
     taken: tuple[str, ...]
     other_shape: tuple[OtherShape, ...]
@@ -74,7 +71,6 @@ def read_initial_weights(store: Store, folder: str) -> InitialWeights:
 
 
 def _named(names: Sequence[str]) -> str:
-    """Return text: the number of layers, and the first layers' names."""
     return f"{plural(len(names), 'layer')} ({first_few(names, _FEW)})" if names else "none"
 
 

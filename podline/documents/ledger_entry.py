@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Literal
 
 from pydantic import Field
 
-from podline.base.frozen import Frozen, JsonObject
+from podline.base.frozen import Frozen, JsonObject, omitted
 from podline.documents.metric import Metric
 from podline.documents.promotion import Verdict
 
@@ -34,7 +33,7 @@ class CodeVersion(Frozen):
     changes: dict[str, str] = Field(default_factory=dict)
     more_changes: int = 0
     sources: str = ""
-    modules: str = Field(default="", exclude_if=operator.not_)
+    modules: str = omitted("")
 
 
 class Split(Frozen):
@@ -237,7 +236,7 @@ class Training(Frozen):
     examples_per_second: float
     waiting_for_input: float
     pflop: float = 0.0
-    ending: str = Field(default="", exclude_if=operator.not_)
+    ending: str = omitted("")
     traces: int = 0
     load: Load | None = None
     resumed_from: tuple[int, ...] = ()
@@ -318,7 +317,7 @@ class PromotionSummary(Frozen):
     reference: str = ""
     thresholds: str = ""
     floor: float | None = None
-    compared: str = Field(default="", exclude_if=lambda compared: not compared)
+    compared: str = omitted("")
 
 
 class Entry(Origin):
@@ -362,7 +361,7 @@ class Entry(Origin):
     stages: dict[str, StageTime] = Field(default_factory=dict)
     waiting: WaitingTime = WaitingTime()
     retries: tuple[RetrySummary, ...] = ()
-    spent: dict[str, float] = Field(default_factory=dict, exclude_if=operator.not_)
+    spent: dict[str, float] = omitted({})
     training: Training | None = None
     outcome: Outcome | None = None
     promotion: PromotionSummary | None = None

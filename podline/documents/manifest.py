@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 from pydantic import Field, model_validator
 
 from podline.base.errors import ArtifactError, StoreError
-from podline.base.frozen import Frozen, JsonObject, is_object
+from podline.base.frozen import Frozen, JsonObject, is_object, omitted
 from podline.documents.shard_table import FileInfo, JoinedShards, Shards, ShardTable
 from podline.documents.skeleton import SKELETON, Skeleton
 from podline.store import digests
@@ -64,7 +64,7 @@ class FieldInfo(Frozen):
     encoding: Literal["bytes", "varint", "file"]
     offset: int
     width: int = Field(default=1, ge=1, exclude_if=lambda width: width == 1)
-    fit: Fit | None = Field(default=None, exclude_if=lambda fit: fit is None)
+    fit: Fit | None = omitted(None)
 
 
 class OlderShards(Frozen):
@@ -96,9 +96,9 @@ class SplitInfo(Frozen):
     class_counts: tuple[int, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    older: tuple[OlderShards, ...] = Field(default=(), exclude_if=lambda older: not older)
-    content: str = Field(default="", exclude_if=lambda content: not content)
-    truth: FileInfo | None = Field(default=None, exclude_if=lambda truth: truth is None)
+    older: tuple[OlderShards, ...] = omitted(())
+    content: str = omitted("")
+    truth: FileInfo | None = omitted(None)
 
     @property
     def every_shard(self) -> ShardTable | JoinedShards:
@@ -150,32 +150,11 @@ class Manifest(Frozen):
     read: int
     written: int
     quarantined: tuple[Quarantined, ...]
-    counted: dict[str, int] = Field(
-        default_factory=dict,
-        exclude_if=lambda value: not value,
-        description="rule → number of written records to which the converter applied it",
-    )
-    kind: str = Field(
-        default=USUAL_KIND,
-        exclude_if=lambda kind: kind == USUAL_KIND,
-        description="kind of task, which defines the targets in records; omitted for classification",
-    )
-    facts: JsonObject = Field(
-        default_factory=dict,
-        exclude_if=lambda facts: not facts,
-        description="facts that the kind of task needs, such as the skeleton of poses",
-    )
-
-    records: FileInfo | None = Field(
-        default=None,
-        exclude_if=lambda records: records is None,
-        description="the table of records; see podline.data.record_table",
-    )
-    base: str = Field(
-        default="",
-        exclude_if=lambda base: not base,
-        description="the fingerprint of the version whose shards this one reuses",
-    )
+    counted: dict[str, int] = omitted({}, "rule → number of written records to which the converter applied it")
+    kind: str = omitted(USUAL_KIND, "kind of task, which defines the targets in records; omitted for classification")
+    facts: JsonObject = omitted({}, "facts that the kind of task needs, such as the skeleton of poses")
+    records: FileInfo | None = omitted(None, "the table of records; see podline.data.record_table")
+    base: str = omitted("", "the fingerprint of the version whose shards this one reuses")
 
     @model_validator(mode="after")
     def _adds_up(self) -> Manifest:

@@ -10,7 +10,6 @@ neither a gap nor a repetition.
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, TypeAdapter
 
 from podline.base.errors import ArtifactError
-from podline.base.frozen import Frozen
+from podline.base.frozen import Frozen, omitted
 from podline.documents.completion import local_artifact
 from podline.store.contract import Store, explained
 
@@ -29,9 +28,6 @@ Line = TypeVar("Line")
 
 # Classifiers report an accuracy, pose networks measures.
 _ACCURACY: Any = Field(default=math.nan, exclude_if=math.isnan)
-_MEASURES: Any = Field(default_factory=dict[str, float], exclude_if=operator.not_)
-# Class of time → seconds that the writing process has measured so far; see podline.base.stopwatch.
-_SPANS: Any = Field(default_factory=dict[str, float], exclude_if=operator.not_)
 
 
 class _Line(Frozen):
@@ -79,8 +75,8 @@ class StepsLine(_Line):
     waiting: float
     seconds: float
     losses: tuple[float, ...]
-    measures: dict[str, float] = _MEASURES
-    spans: dict[str, float] = _SPANS
+    measures: dict[str, float] = omitted({})
+    spans: dict[str, float] = omitted({})
 
 
 class EvaluationLine(_Line):
@@ -104,8 +100,8 @@ class EvaluationLine(_Line):
     loss: float
     accuracy: float = _ACCURACY
     seconds: float
-    measures: dict[str, float] = _MEASURES
-    spans: dict[str, float] = _SPANS
+    measures: dict[str, float] = omitted({})
+    spans: dict[str, float] = omitted({})
 
 
 class PlateauLine(_Line):
@@ -260,7 +256,7 @@ class EventLine(Frozen):
     event: EventKind
     step: int
     message: str
-    spans: dict[str, float] = _SPANS
+    spans: dict[str, float] = omitted({})
 
 
 _FIGURES = {
@@ -289,18 +285,12 @@ def figures_of(line: StepsLine | EvaluationLine | DecisionLine | StopLine) -> di
 
 
 class MetricsLines:
-    """The complete lines of a ``metrics.jsonl``; an unfinished last line of a killed process is skipped.
+    """The complete lines of a ``metrics.jsonl`` up to ``last_step``, without an unfinished last line.
 
     A long training has a million lines. So each iteration reads the file again, and keeps no line in memory.
     """
 
     def __init__(self, path: Path, last_step: float = math.inf) -> None:
-        """Store the path; iterating reads the file.
-
-        Args:
-            path: the file.
-            last_step: lines with a larger step are skipped.
-        """
         self._path, self._last_step = path, last_step
 
     def __iter__(self) -> Iterator[MetricsLine]:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import operator
 
-from pydantic import Field
-
-from podline.base.frozen import Frozen
+from podline.base.frozen import Frozen, omitted
 from podline.documents.completion import read_artifact_model
 from podline.store.contract import Store
 
@@ -84,7 +81,7 @@ class ModelDescription(Frozen, extra="ignore"):
     """
 
     kind: str
-    weights: str = Field(default="", exclude_if=operator.not_)
+    weights: str = omitted("")
     image_shape: tuple[int, int, int]
     classes: int
     layers: tuple[LayerDescription, ...]

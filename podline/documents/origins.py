@@ -20,11 +20,7 @@ ORIGIN = "origin.json"
 def keep_origin(store: Store, folder: str, origin: Origin, version: str = "") -> None:
     """Write the origin of the model in a run's folder, unless another process has written one.
 
-    Args:
-        store: the store.
-        folder: the run's folder.
-        origin: the origin.
-        version: the store's version of the file to replace; empty if the file does not exist.
+    ``version`` is the store's version of the file to replace; empty if the file does not exist.
 
     Raises:
         StoreError: the file cannot be written.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field
-
-from podline.base.frozen import Frozen
+from podline.base.frozen import Frozen, omitted
 from podline.base.plurals import first_few, plural
 from podline.documents.reading import read_model
 from podline.store.contract import Store
@@ -183,7 +180,7 @@ class Promotion(Frozen):
     number: int = 0
     checks: tuple[Check, ...]
     exports: tuple[ExportedFile, ...]
-    compared: ComparedExamples | None = Field(default=None, exclude_if=lambda compared: compared is None)
+    compared: ComparedExamples | None = omitted(None)
 
     @property
     def refusals(self) -> tuple[Check, ...]:
@@ -222,11 +219,12 @@ class Promotion(Frozen):
         if not self.undecided:
             return ""
         named = first_few([check.message for check in self.open], _NAMED, "; ")
-        known = plural(len(self.known), "training")
-        return (
-            f"{named}. A change between the two limits cannot be decided with {known} of the reference's recipe: "
-            f"{advice(self.open)}"
-        )
+        known, more = plural(len(self.known), "training"), self.more_trainings()
+        advice = "more test examples, a wider margin, or another seed of this model may decide"
+        if more:
+            advice = f"{plural(more, 'more training')} of the reference's recipe would decide"
+        doubt = f"A change between the two limits cannot be decided with {known} of the reference's recipe"
+        return f"{named}. {doubt}: {advice}"
 
     def more_trainings(self) -> int:
         """Return how many more trainings of the reference's recipe would lead to a decision; 0 if no number would."""
@@ -261,14 +259,6 @@ class Promotion(Frozen):
         warnings = (f"warning: {check.message}" for check in self.checks if check.warned)
         compared = self.compared.sentence() if self.compared else ""
         return tuple(filter(None, (*main, *warnings, compared, self.thresholds)))
-
-
-def advice(checks: Sequence[Check]) -> str:
-    """Return what a person can do so that undecided checks get decided."""
-    wanted = [check.more_trainings for check in checks]
-    if wanted and all(wanted):
-        return f"{plural(max(wanted), 'more training')} of the reference's recipe would decide"
-    return "more test examples, a wider margin, or another seed of this model may decide"
 
 
 def read_promotion(store: Store, folder: str) -> Promotion | None:

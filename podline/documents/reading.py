@@ -14,14 +14,9 @@ Document = TypeVar("Document", bound=Frozen)
 
 
 def read_model(store: Store, name: str, model: type[Document], noun: str, remedy: str) -> Document:
-    """Read a JSON document from the store and validate it.
+    """Read a JSON document from the store and validate it as ``model``.
 
-    Args:
-        store: the store.
-        name: name of the document in the store.
-        model: the class of the document.
-        noun: noun for the document in messages, such as "an entry of the ledger".
-        remedy: remedy for a damaged document, for messages.
+    A message about a damaged document calls it ``noun``, such as "an entry of the ledger", and ends with ``remedy``.
 
     Raises:
         StoreError: the document does not exist, or cannot be read.

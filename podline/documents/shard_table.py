@@ -7,13 +7,13 @@ import functools
 import re
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, overload
+from typing import Annotated, Any
 
-from pydantic import Field, PlainSerializer, PlainValidator
+from pydantic import PlainSerializer, PlainValidator
 
-from podline.base.frozen import Frozen, Json, JsonObject, is_object
+from podline.base.frozen import Frozen, Json, JsonObject, is_object, omitted
 
 MANY_COUNTS = 1_000_000
 """A table has class counts for each shard only if shards × classes is at most this number."""
@@ -39,8 +39,8 @@ class ShardInfo(FileInfo):
     """
 
     records: int
-    class_counts: tuple[int, ...] = Field(default=(), exclude_if=lambda counts: not counts)
-    index: FileInfo | None = Field(default=None, exclude_if=lambda index: index is None)
+    class_counts: tuple[int, ...] = omitted(())
+    index: FileInfo | None = omitted(None)
 
     @property
     def files(self) -> tuple[FileInfo, ...]:
@@ -53,19 +53,17 @@ def index_file(shard: str) -> str:
     return f"{shard}.index.npy"
 
 
-class _ByNumber(Sequence[ShardInfo], ABC):
+class _ByNumber(ABC):
     """A sequence whose :class:`ShardInfo` objects are made on access."""
 
     @abstractmethod
-    def _at(self, number: int) -> ShardInfo: ...
+    def __len__(self) -> int: ...
 
-    @overload
+    @abstractmethod
     def __getitem__(self, number: int) -> ShardInfo: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[ShardInfo]: ...
-    def __getitem__(self, number: int | slice) -> ShardInfo | Sequence[ShardInfo]:
-        indices = range(len(self))[number]
-        return self._at(indices) if isinstance(indices, int) else [self._at(index) for index in indices]
+
+    def __iter__(self) -> Iterator[ShardInfo]:
+        return (self[number] for number in range(len(self)))
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,8 @@ class ShardTable(_ByNumber):
     def __len__(self) -> int:
         return len(self.rows) // self._row.size
 
-    def _at(self, number: int) -> ShardInfo:
+    def __getitem__(self, number: int) -> ShardInfo:
+        number = range(len(self))[number]
         records, size, sha256, *others = self._row.unpack_from(self.rows, number * self._row.size)
         file, index = _numbered(self.file, number), None
         if self.indexed:
@@ -184,18 +183,14 @@ class JoinedShards(_ByNumber):
     def __len__(self) -> int:
         return sum(len(table) for _, table in self.tables)
 
-    def _at(self, number: int) -> ShardInfo:
+    def __getitem__(self, number: int) -> ShardInfo:
         for folder, table in self.tables:
             if number < len(table):
-                return _moved(table[number], folder)
+                shard = table[number]
+                index = shard.index and shard.index.model_copy(update={"file": f"{folder}{shard.index.file}"})
+                return shard.model_copy(update={"file": f"{folder}{shard.file}", "index": index, "class_counts": ()})
             number -= len(table)
         raise IndexError(number)
-
-
-def _moved(shard: ShardInfo, folder: str) -> ShardInfo:
-    """Return the shard with ``folder`` in front of its file names, and without class counts."""
-    index = shard.index and shard.index.model_copy(update={"file": f"{folder}{shard.index.file}"})
-    return shard.model_copy(update={"file": f"{folder}{shard.file}", "index": index, "class_counts": ()})
 
 
 @functools.lru_cache(maxsize=16)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from pydantic import Field, model_validator
 
-from podline.base.frozen import Frozen
+from podline.base.frozen import Frozen, omitted
 
 SUBJECTS, ONE, SEVERAL = "subjects", "one", "several"
 """The key of a data set's fact whether images have several annotated instances, and the two values of this fact."""
@@ -44,9 +44,9 @@ class Skeleton(Frozen):
     limbs: tuple[Pair, ...] = Field(min_length=1)
     annotated: tuple[str, ...]
     sigmas: tuple[float, ...]
-    midpoints: dict[str, Pair] = Field(default_factory=dict, exclude_if=lambda made: not made)
+    midpoints: dict[str, Pair] = omitted({})
     mirrored: tuple[Pair, ...] | None = None
-    category: str = Field(default="", exclude_if=lambda category: not category)
+    category: str = omitted("")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Skeleton:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import operator
-
-from pydantic import Field
-
 from podline.base.errors import StoreError
-from podline.base.frozen import Frozen
+from podline.base.frozen import Frozen, omitted
 from podline.documents.metric import Metric
 from podline.documents.reading import read_model
 from podline.store.contract import Store
@@ -38,7 +34,7 @@ class Suspect(Frozen):
     believed: float
     wrong: float
     repeats: str = ""
-    file: str = Field(default="", exclude_if=operator.not_)
+    file: str = omitted("")
 
     def words(self) -> str:
         """Return text: the record, its label, the suggested class, and why the label may be wrong."""

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import csv, parquet
@@ -23,35 +23,26 @@ _REASONS = 3
 _TEXT, _REAL = pa.string(), pa.float64()
 
 
-class TableForm(NamedTuple):
-    """The columns of a table of answers.
-
-    Attributes:
-        tells: see :attr:`podline.contract.picture_reader.PictureReader.tells`.
-        class_names: names of all classes.
-        top: number of most probable classes in a row.
-    """
-
-    tells: str
-    class_names: Sequence[str]
-    top: int
-
-    def schema(self) -> Any:
-        """Return the columns of the table."""
-        columns = {"file": _TEXT, "label": _TEXT}
-        match self.tells:
-            case "people":
-                columns |= {"found": pa.int64(), "people": _TEXT}
-            case "answer":
-                columns |= {"answer": _TEXT}
-            case _:
-                for place in range(1, min(self.top, len(self.class_names)) + 1):
-                    columns |= {_numbered("answer", place): _TEXT, _numbered("confidence", place): _REAL}
-        return pa.schema({**columns, "reason": _TEXT})
+def _schema(tells: str, classes: int) -> Any:
+    columns = {"file": _TEXT, "label": _TEXT}
+    match tells:
+        case "people":
+            columns |= {"found": pa.int64(), "people": _TEXT}
+        case "answer":
+            columns |= {"answer": _TEXT}
+        case _:
+            for place in range(1, classes + 1):
+                columns |= {_numbered("answer", place): _TEXT, _numbered("confidence", place): _REAL}
+    return pa.schema({**columns, "reason": _TEXT})
 
 
 def write_table(
-    path: Path, batches: Iterable[Batch], answers_to: Callable[[Batch], Iterator[PicturePrediction]], form: TableForm
+    path: Path,
+    batches: Iterable[Batch],
+    answers_to: Callable[[Batch], Iterator[PicturePrediction]],
+    tells: str,
+    class_names: Sequence[str],
+    top: int,
 ) -> tuple[str, ...]:
     """Write the answers into a ``.csv`` or ``.parquet`` file; the file appears only when it is complete.
 
@@ -59,7 +50,9 @@ def write_table(
         path: the file.
         batches: the pictures.
         answers_to: yields the answers for the decoded pictures of a batch.
-        form: the form of the answers.
+        tells: see :attr:`podline.contract.picture_reader.PictureReader.tells`.
+        class_names: names of all classes.
+        top: number of most probable classes in a row.
 
     Returns:
         Lines of text: the numbers of answered and of left-out pictures, and the accuracy if the source has labels.
@@ -67,8 +60,8 @@ def write_table(
     Raises:
         StoreError: the file cannot be written.
     """
-    known = frozenset(form.class_names)
-    schema, counts, reasons = form.schema(), Counter[str](), Counter[str]()
+    known, schema = frozenset(class_names), _schema(tells, min(top, len(class_names)))
+    counts, reasons = Counter[str](), Counter[str]()
     with appearing(path) as temporary, _writer(temporary, path.suffix.lower(), schema) as writer:
         for rows in _rows(batches, answers_to):
             for row in rows:
@@ -78,7 +71,7 @@ def write_table(
                 counts["labelled"] += is_labelled
                 counts["correct"] += is_labelled and row["label"] == row.get("answer")
             writer.write_table(pa.Table.from_pylist(rows, schema))
-    return tuple(_lines(counts, reasons, is_judged=form.tells == "classes"))
+    return tuple(_lines(counts, reasons, is_judged=tells == "classes"))
 
 
 def _writer(path: Path, suffix: str, schema: Any) -> Any:

@@ -22,7 +22,7 @@ from podline.recipes import measures
 from podline.recipes.measures import measure_named, value_text
 from podline.stages.completed import complete, manifest_sha256
 from podline.stages.from_recipe import doubt_about
-from podline.stages.specs import EvaluateResult, EvaluateSpec, TrainResult, TrainSpec
+from podline.stages.specs import EvaluateResult, EvaluateSpec, TrainResult
 from podline.store.contract import Store
 from podline.store.folder import temporary_store
 from podline.store.opening import open_store
@@ -51,7 +51,12 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
     store = open_store(spec.root)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)
-    training = _training(spec, store)
+    training = training_of(store, spec.run)
+    if training.dataset_folder != spec.dataset_folder:
+        raise SettingsError(
+            f"run {spec.run} was trained on {training.dataset_folder}, so it cannot be evaluated on "
+            f"{spec.dataset_folder}; give the data set of the training"
+        )
     recipe = training.recipe.changed(task=training.recipe.task.changed(**spec.judging))
     # This comes first, like in training, because it sets the seeds of the initial weights.
     strategy = configure_process(recipe, spec.strategy)
@@ -138,14 +143,3 @@ def _more_steps(case: Case) -> str:
     seconds = trained.examples / trained.examples_per_second if trained.examples_per_second else trained.seconds
     minutes = math.ceil(seconds / 60 * more / max(trained.steps, 1))
     return f"more than {plural(steps, 'step')} (--steps {more}, or --minutes {minutes})"
-
-
-def _training(spec: EvaluateSpec, store: Store) -> TrainSpec:
-    """Return the spec of the run's training."""
-    training = training_of(store, spec.run)
-    if training.dataset_folder != spec.dataset_folder:
-        raise SettingsError(
-            f"run {spec.run} was trained on {training.dataset_folder}, so it cannot be evaluated on "
-            f"{spec.dataset_folder}; give the data set of the training"
-        )
-    return training

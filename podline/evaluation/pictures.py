@@ -118,12 +118,14 @@ class Batch(NamedTuple):
     """Some decoded pictures.
 
     Attributes:
+        first: number of the first picture among all pictures, from 1.
         asked: all pictures of the batch.
         looks: the facts about each picture; ``reason`` is why a picture is left out.
         kept: indices in ``asked`` of the pictures that were decoded, (n,).
         images: the pixels of the decoded pictures, uint8 (n, height, width, channels).
     """
 
+    first: int
     asked: Sequence[Asked]
     looks: Sequence[Look]
     kept: Sequence[int]
@@ -163,7 +165,9 @@ def decoded(pictures: Iterable[Asked], becoming: FittedPictures, folder: Path) -
             path = folder / f"{part}.pixels"
             pixels = joined([path], becoming.shape).read(np.array(kept, np.int64), int(np.prod(becoming.shape)))
             path.unlink()
-            yield Batch([waiting.popleft() for _ in some], some, kept, pixels.reshape(-1, *becoming.shape))
+            yield Batch(
+                1 + part * BATCH, [waiting.popleft() for _ in some], some, kept, pixels.reshape(-1, *becoming.shape)
+            )
 
 
 def without_left_out(batches: Iterable[Batch], left_out: list[str], *, refuse: bool) -> Iterator[Batch]:

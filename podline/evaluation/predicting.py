@@ -33,7 +33,7 @@ from podline.data.pictures import Form
 from podline.data.sources.decoding import FittedPictures
 from podline.documents.forgotten import forgotten
 from podline.documents.manifest import read_manifest
-from podline.evaluation.answer_table import TableForm, write_table
+from podline.evaluation.answer_table import write_table
 from podline.evaluation.forward import finished_model
 from podline.evaluation.pictures import Batch, asked_for, decoded, is_picture_file, left_out_lines, without_left_out
 from podline.ledger.inventory.catalogue import training_of
@@ -175,8 +175,9 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
         batches = decoded(counted(asked(), total, "pictures"), predictor.becoming(), folder)
         result = PredictResult(run=spec.run, threshold=predictor.reader.threshold)
         if spec.table:
-            form = TableForm(predictor.reader.tells, predictor.manifest.class_names, spec.top)
-            summary = write_table(Path(spec.table), batches, partial(said_of, predictor, most=spec.top), form)
+            answers = partial(_said_of, predictor, most=spec.top)
+            tells, names = predictor.reader.tells, predictor.manifest.class_names
+            summary = write_table(Path(spec.table), batches, answers, tells, names, spec.top)
             result = result.changed(table=spec.table, summary=summary)
         else:
             files = all(is_picture_file(Path(path)) for path in spec.images)
@@ -189,27 +190,22 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
     return result.changed(seconds=time.monotonic() - started)
 
 
-def said_of(predictor: Predictor, batch: Batch, most: int | None = None, first: int = 1) -> Iterator[PicturePrediction]:
-    """Yield the model's answers for the decoded pictures of a batch.
-
-    Args:
-        predictor: the model.
-        batch: the pictures.
-        most: number of classes to list; all by default.
-        first: number of the first picture.
-    """
+def _said_of(predictor: Predictor, batch: Batch, most: int | None = None) -> Iterator[PicturePrediction]:
+    """Yield the model's answers for the decoded pictures of a batch, with the ``most`` most probable classes."""
     answers = predictor.answers(batch.images) if batch.kept else ()
     for place, answer in zip(batch.kept, answers, strict=True):
         look = batch.looks[place]
-        yield predictor.reader.said(batch.asked[place].name, first + place, (look.width, look.height), answer, most)
+        yield predictor.reader.said(
+            batch.asked[place].name, batch.first + place, (look.width, look.height), answer, most
+        )
 
 
 def _written(predictor: Predictor, batches: Iterable[Batch], out: Path) -> Iterator[PicturePrediction]:
     """Yield the answers to pictures; for people, also write each picture with skeletons into the folder."""
-    used, first = set[str](), 1
+    used = set[str]()
     with PictureSandbox() as sandbox:
         for batch in batches:
-            for place, answer in zip(batch.kept, said_of(predictor, batch, first=first), strict=True):
+            for place, answer in zip(batch.kept, _said_of(predictor, batch), strict=True):
                 if answer.people is None:
                     yield answer
                     continue
@@ -218,7 +214,6 @@ def _written(predictor: Predictor, batches: Iterable[Batch], out: Path) -> Itera
                 file = out / _name(Path(picture.name).stem, used)
                 _write(file, _png(predictor.reader.drawn(answer, pixels)))
                 yield answer.model_copy(update={"picture": str(file)})
-            first += len(batch.asked)
 
 
 def named(

@@ -1,4 +1,4 @@
-"""Draws a sheet of pictures: a model's input before and after augmentation, and a run's answers."""
+"""Draws sheets of pictures: a model's input, a run's answers, and changed records of a data set."""
 
 # pyright: standard
 from __future__ import annotations
@@ -12,10 +12,12 @@ from podline.base.drawing.picture_sheet import LARGE, SMALL, PictureRow, Sheet, 
 from podline.base.progress import Reporter
 from podline.contract.kind import kind_of
 from podline.data.reader import open_split
-from podline.documents.manifest import TRAIN, Manifest, read_manifest
+from podline.data.versions.changed_data import block, compared
+from podline.documents.manifest import TRAIN, Manifest, dataset_folder, read_manifest
 from podline.evaluation.forward import finished_model
 from podline.input.pipeline import TrainingInput
 from podline.stages.completed import manifest_sha256
+from podline.stages.data_changes import DataChanges, DataChangesSpec
 from podline.stages.tools import ShowResult, ShowSpec
 from podline.store.contract import Store
 from podline.store.local_files import appearing
@@ -75,3 +77,21 @@ def save(figure: Figure, file: Path) -> None:
     """Write a PNG atomically, so that readers never see a part of it."""
     with appearing(file) as temporary:
         figure.savefig(temporary, format="png")
+
+
+def changes(spec: DataChangesSpec, _reporter: Reporter) -> DataChanges:
+    """Compare two versions, and draw pictures of the changes if the spec names a file.
+
+    Raises:
+        SettingsError: the data set has no versions.
+        StoreError: a version is missing, or the file cannot be written.
+        ArtifactError: a version is damaged.
+    """
+    store = open_store(spec.root)
+    before, after = (read_manifest(store, dataset_folder(spec.dataset, name)) for name in (spec.before, spec.after))
+    result, found = compared(store, before, after)
+    drawn = block(found)
+    if not spec.out or drawn is None:
+        return result
+    save(sheet([drawn]), Path(spec.out))
+    return result.model_copy(update={"png": spec.out})

@@ -40,21 +40,15 @@ _BLOCK = 128
 def augment(
     images: Images, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, fill: npt.NDArray[np.uint8]
 ) -> Images:
-    """Crop, flip, recolour, cut out and erase parts of images, as the settings say; uint8, same shape.
+    """Return copies of images, uint8 (n, height, width, channels), augmented as the settings say; the shape stays.
 
-    Args:
-        images: uint8, (n, height, width, channels); not changed.
-        ids: ids of the examples in their split, (n,).
-        settings: the augmentation settings.
-        seed: the run's seed.
-        epoch: number of the epoch.
-        fill: colour of the cut-out squares, uint8, (channels,).
+    ``ids`` are the positions of the examples in their split, (n,); ``fill`` is the colour of the cut-out squares, uint8
+    (channels,).
 
     Raises:
         SettingsError: ``pad`` or ``cutout`` is as large as the images; or hue or saturation is set for grey images.
     """
-    _require_room(settings, images.shape)
-    _require_colours(settings, images.shape[-1])
+    _require_fit(settings, *images.shape[1:])
     augmented = np.empty_like(images)
     for start in range(0, len(images), _BLOCK):
         block = slice(start, start + _BLOCK)
@@ -80,11 +74,22 @@ def augment(
 def with_installed(arrays: Arrays, also: Mapping[str, Json], chance: Chance) -> Arrays:
     """Apply the augmentations of installed packages (``also``: name → amount), sorted by name.
 
+    Only images may change their shape.
+
     Raises:
         SettingsError: an augmentation does not exist, fails, or returns other fields than it received.
     """
     for name in sorted(also):
-        arrays = _also(name, arrays, also[name], replace(chance, prefix=f"{name}/"))
+        function, draws = _installed(name), replace(chance, prefix=f"{name}/")
+        with entry_points.explained(f"{AUGMENTATIONS.title(name)}, {also[name]!r}"):
+            made = {field: np.asarray(values) for field, values in function(dict(arrays), draws, also[name]).items()}
+        found, expected = _form(made), _form(arrays)
+        if found != expected:
+            raise SettingsError(
+                f"augmentation {name} gives {found}, expected {expected}: it must keep the fields with their types and "
+                "shapes, except for the height and width of the image"
+            )
+        arrays = made
     return arrays
 
 
@@ -136,20 +141,6 @@ def _installed(name: str) -> Callable[[Arrays, Chance, Json], Arrays]:
     return function
 
 
-def _also(name: str, arrays: Arrays, amount: Json, chance: Chance) -> Arrays:
-    """Apply an installed augmentation and check its result: only images may change their shape."""
-    function = _installed(name)
-    with entry_points.explained(f"{AUGMENTATIONS.title(name)}, {amount!r}"):
-        made = {field: np.asarray(values) for field, values in function(dict(arrays), chance, amount).items()}
-    found, expected = _form(made), _form(arrays)
-    if found != expected:
-        raise SettingsError(
-            f"augmentation {name} gives {found} vs {expected}: it must keep the fields with their types and shapes, "
-            "except for the height and width of the image"
-        )
-    return made
-
-
 def _form(arrays: Arrays) -> dict[str, str]:
     """Return the properties of each field that an augmentation must keep."""
     return {
@@ -158,17 +149,13 @@ def _form(arrays: Arrays) -> dict[str, str]:
     }
 
 
-def _require_room(settings: AugmentationSettings, shape: tuple[int, ...]) -> None:
-    height, width = shape[1:3]
+def _require_fit(settings: AugmentationSettings, height: int, width: int, channels: int) -> None:
     for name, size in (("pad", settings.pad), ("cutout", settings.cutout)):
         if size >= min(height, width):
             raise SettingsError(
                 f"augmentation: got {name}={size} for images of {height} × {width}, expected less than both sides; "
                 f"lower augmentation.{name}"
             )
-
-
-def _require_colours(settings: AugmentationSettings, channels: int) -> None:
     for name in ("saturation", "hue"):
         if settings.colours.get(name) and channels != 3:
             raise SettingsError(
@@ -181,12 +168,8 @@ def _resized_crops(images: Images, smallest: float, ratio: float, chance: Chance
     """Crop a random window from each image, and resize the window linearly to the image's size.
 
     Szegedy et al.: "Going deeper with convolutions", CVPR 2015, section 6. A window is at most as long as its image.
-
-    Args:
-        images: not changed.
-        smallest: the least share of the area; shares are uniform from here to 1.
-        ratio: largest factor by which windows are wider or narrower than their image, with uniform logarithm.
-        chance: the examples' draws.
+    Its share of the area is uniform from ``smallest`` to 1. It is wider or narrower than its image by a factor of at
+    most ``ratio``, with uniform logarithm.
     """
     height, width = images.shape[1:3]
     areas = chance.between("crop area", smallest, 1)

@@ -17,7 +17,6 @@ from podline.data.records import IMAGE
 from podline.input.chance import Chance
 from podline.recipes.settings import AugmentationSettings
 
-Pixels = npt.NDArray[np.uint8]
 Doubles = npt.NDArray[np.float64]
 
 SHARE = "share of image"
@@ -38,7 +37,7 @@ def mixed(arrays: Arrays, partners: Arrays, settings: AugmentationSettings, chan
         arrays: an augmented batch, (n, …) per field; not changed.
         partners: the same fields of the partners.
         settings: settings with ``mixup`` or ``cutmix``.
-        chance: the examples' draws.
+        chance: the random draws of the examples.
 
     Returns:
         The fields with mixed images, the partners' targets, and the field :data:`SHARE`.
@@ -51,7 +50,8 @@ def mixed(arrays: Arrays, partners: Arrays, settings: AugmentationSettings, chan
     if settings.mixup:
         shares[:] = _draw_shares(chance.named("mixup "), settings.mixup)
         for place in np.flatnonzero(~cuts):
-            made[place] = _blended(own[place], other[place], shares[place])
+            blended = cv2.addWeighted(own[place], shares[place], other[place], 1 - shares[place], 0)
+            made[place] = blended.reshape(own[place].shape)
     if settings.cutmix:
         drawn = _draw_shares(chance.named("cutmix "), settings.cutmix)
         covered = rectangles(np.sqrt(1 - drawn), np.sqrt(1 - drawn), chance.named("cutmix "), own.shape)
@@ -95,7 +95,3 @@ def _draw_shares(chance: Chance, alpha: float) -> Doubles:
     power = chance.between("radius", 0, 1) ** (1 / alpha)
     cosine = np.cos(2 * np.pi * chance.between("angle", 0, 1))
     return 0.5 + 0.5 * np.abs(cosine) * np.sqrt((1 - power) / (power + (1 - power) * cosine**2))
-
-
-def _blended(own: Pixels, other: Pixels, share: float) -> Pixels:
-    return cv2.addWeighted(own, share, other, 1 - share, 0).reshape(own.shape).astype(np.uint8)

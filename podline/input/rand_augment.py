@@ -24,14 +24,10 @@ _SMOOTH = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]]) / 13
 
 
 def rand_augmented(images: Pixels, number: int, magnitude: int, fill: Pixels, chance: Chance) -> Pixels:
-    """Apply ``number`` operations to each image, one after the other; each operation and its sign is drawn separately.
+    """Apply ``number`` random operations to a copy of each image, uint8 (n, height, width, channels).
 
-    Args:
-        images: uint8, (n, height, width, channels), channels 1 or 3; not changed.
-        number: number of operations.
-        magnitude: 0 … :data:`MOST`.
-        fill: colour of areas from outside an image, uint8, (channels,).
-        chance: the examples' draws.
+    Images have 1 or 3 channels. Each operation and its sign is drawn separately. The magnitude is 0 … :data:`MOST`.
+    ``fill`` is the colour of areas from outside an image, uint8 (channels,).
     """
     names, made = list(OPERATIONS), np.empty_like(images)
     turns = [

@@ -1,7 +1,7 @@
 """Writes ledger entries for killed runs: the next run on the same machine writes them from the killed run's notes file.
 
-A running process keeps its notes in a file in the store's scratch folder, and touches the file every 5 seconds. The
-process holds a lock next to the file; a free lock shows that the process has ended.
+A running process keeps its notes in a temporary folder below the store's scratch folder, and touches the file every 5
+seconds.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import contextlib
 import math
 import os
 import re
+import shutil
 import time
-import uuid
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterable
 
 from pydantic import Field
 
@@ -31,7 +30,7 @@ from podline.store.contract import Store, entered
 
 _FOLDER = "unfinished"
 _BEAT_SECONDS = 5.0
-_LOCK = ".lock"
+_NOTES = "notes.json"
 _CHECKPOINT = re.compile(r"step-(\d+)\.json$")
 
 
@@ -56,26 +55,21 @@ class Unfinished(Frozen):
 @contextlib.contextmanager
 def noted(store: Store) -> Generator[Callable[[Unfinished], None], None, None]:
     """Yield a function that saves a run's notes to a file; delete the file at the end of the body."""
-    path = store.own_folder(_FOLDER) / f"{uuid.uuid4().hex}.json"
+    with entered(store.uri, lambda: locks.temporary_folder(store.own_folder(_FOLDER), "run")) as folder:
 
-    def keep(notes: Unfinished) -> None:
-        # A run must not fail because its notes cannot be saved.
-        with contextlib.suppress(OSError):
-            temporary = path.with_suffix(".new")
-            temporary.write_text(notes.model_dump_json())
-            temporary.replace(path)
+        def keep(notes: Unfinished) -> None:
+            # A run must not fail because its notes cannot be saved.
+            with contextlib.suppress(OSError):
+                (folder / "new").write_text(notes.model_dump_json())
+                (folder / "new").replace(folder / _NOTES)
 
-    def show_life(_is_over: bool) -> float:
-        with contextlib.suppress(OSError):
-            os.utime(path)
-        return _BEAT_SECONDS
+        def show_life(_is_over: bool) -> float:
+            with contextlib.suppress(OSError):
+                os.utime(folder / _NOTES)
+            return _BEAT_SECONDS
 
-    with entered(store.uri, lambda: locks.locked(path.with_suffix(_LOCK))):
-        try:
-            with beside(show_life, _BEAT_SECONDS, "sign of life"):
-                yield keep
-        finally:
-            _remove(path)
+        with beside(show_life, _BEAT_SECONDS, "sign of life"):
+            yield keep
 
 
 def training_lines(
@@ -98,12 +92,17 @@ def write_killed(store: Store, flow_run: str = "") -> None:
         flow_run: id of the flow run that begins; for a killed attempt of this flow run, the time until now counts as
             lost.
     """
-    for path, notes in _left(store):
+    for folder in locks.left_behind(store.scratch / _FOLDER):
+        try:
+            notes = Unfinished.model_validate_json((folder / _NOTES).read_bytes())
+        except (OSError, ValueError):  # killed before the first note
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
         with contextlib.suppress(PodlineError, OSError):
-            sign = path.stat().st_mtime
+            sign = (folder / _NOTES).stat().st_mtime
             ended = time.time() if flow_run and notes.entry.flow_run == flow_run else sign
             ledger.publish(store, _entry(store, notes, ended, sign))
-            _remove(path)
+            shutil.rmtree(folder)
 
 
 def _entry(store: Store, notes: Unfinished, ended: float, sign: float) -> Entry:
@@ -127,24 +126,3 @@ def _entry(store: Store, notes: Unfinished, ended: float, sign: float) -> Entry:
     if not notes.stage:
         spent["lost"] = spent.get("lost", 0.0) + spent.pop("unattributed", 0.0)
     return entry.model_copy(update={"spent": {kind: took for kind, took in spent.items() if took}})
-
-
-def _left(store: Store) -> Iterator[tuple[Path, Unfinished]]:
-    """Yield path and notes of each run whose process has ended; hold the lock of the notes until the next one."""
-    found = list[Path]()
-    with contextlib.suppress(OSError):
-        found = sorted((store.scratch / _FOLDER).iterdir())
-    for lock in (path for path in found if path.suffix == _LOCK):
-        with contextlib.suppress(OSError), locks.locked(lock, wait=False) as free:
-            path = lock.with_suffix(".json")
-            if free is None:
-                continue
-            try:
-                yield path, Unfinished.model_validate_json(path.read_bytes())
-            except (OSError, ValueError):  # killed before the first note
-                _remove(path)
-
-
-def _remove(path: Path) -> None:
-    for suffix in (".json", ".new", _LOCK):
-        path.with_suffix(suffix).unlink(missing_ok=True)

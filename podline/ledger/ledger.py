@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from podline.base.errors import ArtifactError, StoreError
 from podline.documents.ledger_entry import Entry, State
 from podline.documents.reading import read_model
-from podline.store.contract import Listed, Store
+from podline.store.contract import Store
 from podline.store.prefetch import in_order
 
 FOLDER = "ledger"
@@ -84,7 +84,7 @@ def names(
         since: only entries that ended at this time or later.
         until: only entries that ended before this time.
     """
-    found = filter(None, map(_named, files(store.listing(FOLDER))))
+    found = filter(None, map(_named, store.list(FOLDER)))
     fitting = (
         named
         for named in found
@@ -99,11 +99,6 @@ def names(
 def is_entry(name: str) -> bool:
     """Return whether a file name in the store is the name of a ledger entry."""
     return name.startswith(f"{FOLDER}/") and _named(name) is not None
-
-
-def files(listing: Iterable[Listed]) -> dict[str, Listed]:
-    """Return name → file for the entries in a listing of the ledger's folder."""
-    return {found.name: found for found in listing if _named(found.name)}
 
 
 def foreign(store: Store) -> list[str]:

@@ -42,7 +42,9 @@ def code(top: Path = _HERE.parent) -> CodeVersion:
         commit = _installed_commit()
         return CodeVersion(version=version, commit=commit, sources="" if commit else _sources(top), modules=modules())
     commit, changed = status
-    changes = {path: _beginning(top / path) for path in changed[:MOST_CHANGES]}
+    changes = {
+        path: digests.of_file(top / path)[:_DIGITS] if (top / path).is_file() else "" for path in changed[:MOST_CHANGES]
+    }
     more = len(changed[MOST_CHANGES:])
     return CodeVersion(version=version, commit=commit, changes=changes, more_changes=more, modules=modules())
 
@@ -53,21 +55,14 @@ def modules() -> str:
     return _sources(_HERE.parent, *(f"{PACKAGE}/{folder}" for folder in _TRAINS))
 
 
-def environment(strategy: str = "", devices: str = "") -> Environment:
-    """Return the environment of this process.
-
-    Args:
-        strategy: the requested strategy.
-        devices: the devices of the training.
-    """
+def environment() -> Environment:
+    """Return the environment of this process, without strategy and devices."""
     return Environment(
         python=f"{platform.python_version()} ({platform.python_implementation()})",
         platform=platform.platform(),
         machine=platform.node(),
         cores=usable_cores(),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        strategy=strategy,
-        devices=devices,
         packages=_packages(),
     )
 
@@ -111,10 +106,6 @@ def _git(top: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
-
-
-def _beginning(path: Path) -> str:
-    return digests.of_file(path)[:_DIGITS] if path.is_file() else ""
 
 
 def _installed_commit() -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel
 
 from podline.base import stopwatch
+from podline.base.entry_points import require_extra
 from podline.base.errors import PodlineError, PreemptedError, PrunedError, one_line
 from podline.base.progress import Reporter
 from podline.base.stopwatch import measured
@@ -42,7 +43,7 @@ from podline.documents.origins import ORIGIN, keep_origin, read_origin
 from podline.ledger import ledger, provenance
 from podline.ledger.killed import Unfinished, noted, training_lines, write_killed
 from podline.ledger.time_spent import Attempt, time_spent
-from podline.ledger.tracking import require_tracker, track
+from podline.ledger.tracking import track
 from podline.recipes import registry
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import Recipe
@@ -150,7 +151,8 @@ class Notes:
             SettingsError: the library for the setting ``tracking`` is not installed.
         """
         self._tracking = machine.tracking
-        require_tracker(machine.tracking)
+        if machine.tracking:
+            require_extra("mlflow", f"tracking={machine.tracking}")
         self._update(
             settings={"recipe": plain(recipe), "machine": _machine(machine)},
             overridden=overridden(recipe),
@@ -275,7 +277,7 @@ class Notes:
             # The training must not fail because old data were deleted.
             return change.model_copy(update={"unknown": splits})
         told = [f"{split}: {in_words(moved)}" for split, moved in splits.items()]
-        self._reporter.log(f"data since {before.name}: {', '.join(told) or 'the same records'}")
+        self._reporter.log(f"data compared with {before.name}: {', '.join(told) or 'the same records'}")
         return change.model_copy(update={"splits": splits})
 
     def _run_before(self) -> Entry | None:
@@ -284,7 +286,7 @@ class Notes:
             try:
                 entry = ledger.read(self.store, named.name)
             except PodlineError as error:
-                self._reporter.warn(f"left out of the comparison of data: {one_line(error)}")
+                self._reporter.warn(f"the comparison of data ignores a ledger entry: {one_line(error)}")
                 continue
             if entry.data is not None:
                 return entry
@@ -334,7 +336,6 @@ class Notes:
         ]
 
     def _attempted(self, work: float, *, kept: bool, spans: Mapping[str, float] = {}) -> None:
-        """Record the end of the current attempt, if there is one."""
         if self._stage is not None:
             stage, began, before = self._stage
             around = _around(before)

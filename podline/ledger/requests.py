@@ -67,7 +67,7 @@ class Request(NamedTuple):
 
     @property
     def dataset_itself(self) -> str | None:
-        """Return the name if it is that of a data set and of no recipe, even if the data set's package is missing."""
+        """Return the name if a data set has it and no recipe; else None. The data set's package may be missing."""
         name = self.name
         if name is None or registry.has(name):
             return None
@@ -97,21 +97,16 @@ class Request(NamedTuple):
 
     def train(self, spec: TrainSpec) -> TrainResult:
         """Train a model and return the result; write a ledger entry unless an earlier result is reused."""
-        started = time.monotonic()
-        with recorded(self.store, spec.recipe.name, "commands", Reporter("ledger", self.listener)) as notes:
-            notes.planned(spec.recipe, self.settings, spec.strategy)
-            notes.asked(spec)
-            result = perform(spec, self.listener, self.settings)
-            notes.answered(spec, result, time.monotonic() - started)
-            notes.dropped = result.reused
-        return result
+        return performed(spec, self.listener, self.settings, evaluated=False)
 
 
-def performed(spec: Spec[R], listener: Listener, settings: Settings, by: Performer = perform) -> R:
+def performed(
+    spec: Spec[R], listener: Listener, settings: Settings, by: Performer = perform, *, evaluated: bool = True
+) -> R:
     """Run a stage and return its result.
 
     A run's training and evaluation share one ledger entry. It is written when the evaluation has ended, or when either
-    stage has failed.
+    stage has failed; with ``evaluated=False``, when the training has ended.
     """
     stage, store = stage_of(spec), open_store(spec.root)
     beside = by is perform and spec.by_workers and cluster().place
@@ -130,9 +125,9 @@ def performed(spec: Spec[R], listener: Listener, settings: Settings, by: Perform
         result = by(spec, listener, settings)
         notes.answered(spec, result, time.monotonic() - started)
         result.require_sane()
-        # The evaluation follows the training. A finished evaluation has its entry, unless its command was killed before
-        # writing it.
-        notes.dropped = stage is TRAIN or (result.reused and _is_recorded(store, training))
+        # A finished evaluation has its entry, unless its command was killed before writing it.
+        follows = stage is TRAIN and evaluated
+        notes.dropped = follows or (result.reused and (not evaluated or _is_recorded(store, training)))
     return result
 
 
@@ -172,7 +167,6 @@ def evaluate_spec(request: Request, split: str, assignments: tuple[str, ...] = (
 
 
 def _newest_run(store: Store, recipe: str) -> str:
-    """Return the run of a recipe whose training ended last."""
     record = re.compile(rf"runs/({re.escape(recipe)}-[0-9a-f]{{12}})/stages/train\.json")
     found = [(each.published, match[1]) for each in store.listing("runs") if (match := record.fullmatch(each.name))]
     if not found:

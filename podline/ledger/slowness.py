@@ -2,9 +2,9 @@
 
 A stage is slow if both tests hold, against the latest :data:`MOST` runs of the recipe. First, the time per example
 exceeds :data:`FACTOR` times the median. Second, the logarithm of the time exceeds the median of logarithms by more than
-:data:`SPREADS` robust standard deviations (:data:`FEW_SPREADS` below :data:`ENOUGH` runs). Half as many suffice if a
-cause is found, such as a busy neighbour. The robust standard deviation is 1.4826 times the median absolute deviation,
-and at least :data:`LEAST_SPREAD`. At least :data:`LEAST` runs are needed.
+:data:`SPREADS` robust standard deviations (:data:`FEW_SPREADS` below :data:`ENOUGH` runs). Half as many standard
+deviations suffice if a cause is found, such as other processes that use the CPU. The robust standard deviation is
+1.4826 times the median absolute deviation, and at least :data:`LEAST_SPREAD`. At least :data:`LEAST` runs are needed.
 
 If enough runs used the same devices, only these runs are compared, else all runs. With too few runs, the load of the
 machine decides: see :func:`_crowded`. :func:`growth` detects a machine that becomes slower over months.
@@ -73,13 +73,12 @@ class Slowness(NamedTuple):
         return f"{factor} × slower than {self.usual}: {self.cause}"
 
 
-def slowness(now: MachinePace, before: Sequence[MachinePace], factor: float = FACTOR) -> Slowness | None:
+def slowness(now: MachinePace, before: Sequence[MachinePace]) -> Slowness | None:
     """Return the slowdown of a stage; None if the stage is not slow, or there are too few runs to compare.
 
     Args:
         now: the pace of the stage.
         before: the paces of earlier runs, oldest first.
-        factor: factor of the usual time up to which a stage is never slow.
     """
     latest = [pace for pace in before if pace.seconds > 0][-MOST:]
     alike = [pace for pace in latest if pace.devices == now.devices]
@@ -89,7 +88,7 @@ def slowness(now: MachinePace, before: Sequence[MachinePace], factor: float = FA
     usual, spread = _logarithms(compared)
     allowed = (SPREADS if len(compared) >= ENOUGH else FEW_SPREADS) * spread
     slower = math.log(now.seconds) - usual
-    if slower <= max(math.log(factor), allowed / 2):
+    if slower <= max(math.log(FACTOR), allowed / 2):
         return None
     causes = _causes(now, compared)
     if not causes and slower <= allowed:
@@ -222,7 +221,7 @@ def _lost(load: Load, before: Sequence[Load]) -> list[str]:
             earlier = f", {usual(what):.1f} before" if before else ""
             found.append(f"{taken} {cores:.1f} of {plural(load.cores, 'core')}{earlier}")
     if load.throttled - usual("throttled") >= _LOST:
-        found.append(f"the quota of its control group stops it in {100 * load.throttled:.0f} % of the periods")
+        found.append(f"the CPU quota stops the process in {100 * load.throttled:.0f} % of the quota's periods")
     return found
 
 

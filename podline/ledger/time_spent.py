@@ -176,8 +176,6 @@ def _of_training(attempt: Attempt, log: _Log, events: Sequence[EventLine]) -> It
             yield "input", took * line.waiting
             yield "steps", took * (1 - line.waiting)
         between = since(spans, line.spans)
-        if isinstance(line, EvaluationLine) and not line.spans:  # written by an older version without spans
-            between = {"evaluation": line.seconds}
         yield from _parts(line.time - now - took, between, "unattributed")
         now, spans = line.time, line.spans
     if not attempt.kept:

@@ -12,7 +12,6 @@ import math
 import re
 from typing import Any
 
-from podline.base.entry_points import require_extra
 from podline.base.errors import one_line
 from podline.base.progress import Reporter
 from podline.documents.ledger_entry import Entry
@@ -30,16 +29,6 @@ _LINES = "podline.lines"
 _MOST_METRICS, _MOST_PARAMETERS, _LONGEST = 1000, 100, 6000
 # MLflow refuses all other characters in names.
 _REFUSED = re.compile(r"[^\w\-./ :]")
-
-
-def require_tracker(tracking: str) -> None:
-    """Check that the library of the tracker is installed.
-
-    Raises:
-        SettingsError: the library is missing.
-    """
-    if tracking:
-        require_extra("mlflow", f"tracking={tracking}")
 
 
 def track(tracking: str, store: Store, entry: Entry, recipe: Recipe, reporter: Reporter) -> None:

@@ -6,8 +6,6 @@ the input is normalised by the constants that Keras trained with.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,6 @@ APPLICATIONS: dict[str, Callable[..., keras.Model]] = {
 }
 """Keras's function for each kind of model."""
 SMALLEST_SIDE = 32
-_WORD_STARTS = re.compile(r"(?<=.)(?=[A-Z][a-z]+)|(?<=[a-z])(?=[A-Z])")
 
 
 def application(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
@@ -48,19 +45,14 @@ def application(image_shape: tuple[int, int, int], classes: int, settings: Model
             f"{SMALLEST_SIDE} × 3 (or 1, repeated); choose another model, or larger images"
         )
     options: dict[str, Any] = {"alpha": settings.width} if settings.kind.startswith("mobilenetv3") else {}
-    network = named_as_first(_network(APPLICATIONS[settings.kind], image_shape, **options))
+    network = _network(APPLICATIONS[settings.kind], image_shape, **options)
     return keras.Model(network.input, classifier(network.outputs[0], classes, settings.dropout))
 
 
 def weights_of(application: Callable[..., keras.Model], file: Path) -> Layers:
-    """Return the weights of an application by layer, from its published file.
-
-    Keras assigns the file's values in the order of layers; the result has layer names as in a new process.
-    """
+    """Return the weights of an application from its published file, by layer names as in a new process."""
     with fresh_names():
-        published = _network(application, (224, 224, 3), weights=str(file))
-        network = named_as_first(published)
-    network.set_weights(published.get_weights())
+        network = _network(application, (224, 224, 3), weights=str(file))
     layers: Layers = {}
     for variable in network.weights:
         owner, _, name = variable.path.rpartition("/")
@@ -82,21 +74,3 @@ def _network(
         pooling="avg",
         **options,
     )
-
-
-def named_as_first(network: keras.Model) -> keras.Model:
-    """Return a copy of a network with fresh weights, and with layer names as in a new process.
-
-    Keras numbers unnamed layers throughout a process: ``layer_normalization``, ``layer_normalization_1`` …
-    """
-    counts: Counter[str] = Counter()
-
-    def copied(layer: keras.layers.Layer) -> keras.layers.Layer:
-        config = layer.get_config()
-        unnamed = _WORD_STARTS.sub("_", type(layer).__name__).lower()
-        if re.fullmatch(rf"{unnamed}(_\d+)?", layer.name):
-            config["name"] = f"{unnamed}_{counts[unnamed]}" if counts[unnamed] else unnamed
-            counts[unnamed] += 1
-        return type(layer).from_config(config)
-
-    return keras.models.clone_model(network, clone_function=copied)

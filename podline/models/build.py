@@ -10,15 +10,9 @@ import tensorflow as tf
 
 from podline.base.arrays import Array
 from podline.base.errors import SettingsError
-from podline.models.initial_values import (
-    begin_with,
-    own_values,
-    require_fixed_constants,
-    require_unquantized,
-    seed_variables,
-)
+from podline.models.initial_values import own_values, set_initializers
 from podline.models.keras_internals import fresh_names, has_graph
-from podline.models.layer_checks import require_built, require_float32, require_shared_state
+from podline.models.layer_checks import require_trainable
 from podline.models.layer_copies import apply_copies, as_functional, kernels_of
 from podline.models.normalisation import Pixels, pixels_of
 from podline.models.precision import POLICIES, policy, policy_of_layers
@@ -67,12 +61,9 @@ def build_model(
     image_shape = (*image_shape[:2], 3) if grey else image_shape
     network = _made(settings, image_shape, classes)
     pixels = pixels_of(settings, Pixels(mean, std), image_shape[-1])
-    own: dict[int, Array] = {}
+    own: Mapping[int, Array] = {}
     if settings.kind not in MODELS.shipped:
-        again = _made(settings, image_shape, classes)
-        require_unquantized(settings.kind, network)
-        require_fixed_constants(settings.kind, network, again)
-        own = own_values(settings.kind, network, again)
+        own = own_values(settings.kind, network, _made(settings, image_shape, classes))
     l2 = settings.l2, settings.l2_layers
     return trainable_model(network, settings.kind, pixels, seed, *l2, precision, own, grey=grey)
 
@@ -131,11 +122,8 @@ def trainable_model(
         outputs = apply_copies(network, image, front, dtype)
         model = keras.Model(image, keras.tree.map_structure(_float32, outputs), name=name)
         _regularise(model, l2, l2_layers)
-        require_built(model)
-        require_float32(model)
-        require_shared_state(model)
-        seed_variables(model, seed)
-        begin_with(model, own or {}, scope)
+        require_trainable(model)
+        set_initializers(model, seed, own or {}, scope)
     finish(model)
     return model
 
@@ -156,11 +144,7 @@ def _require_data_format(settings: ModelSettings) -> None:
 
 
 def _made(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> keras.Model:
-    """Return the network that the model's function builds.
-
-    Raises:
-        SettingsError: the function fails, or returns no functional model from images to logits (n, classes).
-    """
+    """Return the network that the model's function builds, a functional model from images to logits (n, classes)."""
     with fresh_names(), policy_of_layers(POLICIES["float32"]):
         network = MODELS.make(settings, image_shape, classes, settings)
     if not (isinstance(network, keras.Model) and has_graph(network)):

@@ -28,12 +28,7 @@ SEED_STATE = "seed_generator_state"
 _VALUES = (tf.Tensor, tf.Variable, keras.Variable)
 
 
-def require_unquantized(kind: str, network: keras.Model) -> None:
-    """Check that no layer computes with integers, for example after ``quantize``; such weights have no gradient.
-
-    Raises:
-        SettingsError: a layer is quantized.
-    """
+def _require_unquantized(kind: str, network: keras.Model) -> None:
     for layer in with_sublayers(network):
         if (mode := getattr(layer, "quantization_mode", None)) not in (None, "float8"):
             raise SettingsError(
@@ -42,12 +37,8 @@ def require_unquantized(kind: str, network: keras.Model) -> None:
             )
 
 
-def require_fixed_constants(kind: str, network: keras.Model, again: keras.Model) -> None:
-    """Check that no layer with random weights is called on a constant, because its output is a random constant.
-
-    Raises:
-        SettingsError: the constants differ when the model is built again.
-    """
+def _require_fixed_constants(kind: str, network: keras.Model, again: keras.Model) -> None:
+    """Check that no layer with random weights is called on a constant, because its output is a random constant."""
     if not all(map(np.array_equal, _constants(network), _constants(again))):
         raise SettingsError(
             f"model {kind}: its constants differ each time the model is built, for example because a layer is called "
@@ -61,17 +52,25 @@ def _constants(network: keras.Model) -> list[Any]:
 
 
 def own_values(kind: str, network: keras.Model, again: keras.Model) -> dict[int, Array]:
-    """Return the values that a model's function has set, for example by ``adapt`` or ``load_weights``.
+    """Return the values that a package's function has set in a model, for example by ``adapt`` or ``load_weights``.
 
     Values that differ from a constant initializer's were set by the function. For a random initializer, values that are
     equal in two builds of the model were set by the function.
+
+    Args:
+        kind: the model's name in the recipe.
+        network: a model that the function has built.
+        again: another model that it has built in the same way.
 
     Returns:
         Index in ``network.weights`` → value.
 
     Raises:
-        SettingsError: the function sets other values each time.
+        SettingsError: the two models differ in these values or in constants; a layer is quantized; or copies of the
+            layers by ``get_config`` have other weights.
     """
+    _require_unquantized(kind, network)
+    _require_fixed_constants(kind, network, again)
     values: dict[int, Array] = {}
     with fresh_names(), policy_of_layers(POLICIES["float32"]), keras.StatelessScope(initialize_variables=False):
         copy = exchanging({}, {})
@@ -97,11 +96,7 @@ def own_values(kind: str, network: keras.Model, again: keras.Model) -> dict[int,
 
 
 def _require_same_sharing(kind: str, network: keras.Model, copy: keras.Model) -> None:
-    """Check that copies of layers, made by their ``get_config``, share weights as the original layers do.
-
-    Raises:
-        SettingsError: the copy has another number of weights.
-    """
+    """Check that copies of layers, made by their ``get_config``, share weights as the original layers do."""
     if len(network.weights) == len(copy.weights):
         return
     owners: dict[int, str] = {}
@@ -118,26 +113,34 @@ def _require_same_sharing(kind: str, network: keras.Model, copy: keras.Model) ->
     )
 
 
-def seed_variables(model: keras.Model, seed: int) -> None:
-    """Seed the initializer of each variable without a value by its layer's name and its index in the layer."""
+def set_initializers(model: keras.Model, seed: int, own: Mapping[int, Array], scope: keras.StatelessScope) -> None:
+    """Replace the initializers of a new model's variables.
+
+    Values that a layer's ``build`` has assigned in ``scope`` come first, then those of ``own``, by index in
+    ``model.weights``. Other variables draw from their initializer, seeded by the layer's name and the variable's index
+    in the layer.
+
+    Raises:
+        SettingsError: an initializer takes no seed, and returns other values each time.
+    """
     for layer in model.layers:
         states = [variable for variable in layer.variables if variable.name == SEED_STATE]
         for members, seeded in ((states, _begin), (layer.weights, _drawing)):
             for number, variable in enumerate(members):
                 name = f"{layer.name}/{number}" if number else layer.name
                 set_initializer(variable, seeded(variable, _seed_of(seed, name)))
+    for place, variable in enumerate(model.weights):
+        value = scope.get_current_value(variable)
+        value = own.get(place) if value is None else value
+        if value is not None:
+            set_initializer(variable, _constant(value))
 
 
 def _begin(_state: Any, seed: int) -> Initializer:
-    return lambda _shape, dtype=None, **_: keras.ops.convert_to_tensor([seed, 0], dtype=dtype)
+    return _constant([seed, 0])
 
 
 def _drawing(variable: Any, seed: int) -> Initializer:
-    """Return a variable's initializer with a seed.
-
-    Raises:
-        SettingsError: the initializer takes no seed, and returns other values each time.
-    """
     initializer: Any = initializer_of(variable)
     if not hasattr(initializer, "seed"):
         first, second = (_drawn(initializer, variable) for _ in range(2))
@@ -158,15 +161,6 @@ def _drawing(variable: Any, seed: int) -> Initializer:
 
 def _drawn(initializer: Initializer, variable: Any) -> Array:
     return np.asarray(initializer(variable.shape, dtype=variable.dtype))
-
-
-def begin_with(model: keras.Model, own: Mapping[int, Array], scope: keras.StatelessScope) -> None:
-    """Set the initial values that a layer's ``build`` or the model's function has chosen, instead of initializers."""
-    for place, variable in enumerate(model.weights):
-        value = scope.get_current_value(variable)
-        value = own.get(place) if value is None else value
-        if value is not None:
-            set_initializer(variable, _constant(value))
 
 
 def _constant(value: Any) -> Initializer:

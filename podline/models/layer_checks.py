@@ -8,18 +8,24 @@ import keras
 import tensorflow as tf
 
 from podline.base.errors import SettingsError
-from podline.models.keras_internals import (
-    with_sublayers,
-)
+from podline.models.keras_internals import with_sublayers
 from podline.models.layer_copies import STOCK
 
 
-def require_built(model: keras.Model) -> None:
-    """Check that all layers are built; a layer that the first step builds would not train, and could not be loaded.
+def require_trainable(model: keras.Model) -> None:
+    """Check that a new model can be trained, on the replicas of the current strategy.
 
     Raises:
-        SettingsError: the model has a layer that is not built.
+        SettingsError: a layer is not built, a trainable variable is not float32, or the state of a layer would differ
+            between replicas, as the mean of a replica's examples does; the message names the layer.
     """
+    _require_built(model)
+    _require_float32(model)
+    _require_shared_state(model)
+
+
+def _require_built(model: keras.Model) -> None:
+    """Check that all layers are built; a layer that the first step builds would not train, and could not be loaded."""
     unbuilt = [
         (layer, inner)
         for layer in model.layers
@@ -38,12 +44,7 @@ def require_built(model: keras.Model) -> None:
             )
 
 
-def require_float32(model: keras.Model) -> None:
-    """Check that all trainable variables are float32, the dtype that loss and optimizer need.
-
-    Raises:
-        SettingsError: a trainable variable has another dtype.
-    """
+def _require_float32(model: keras.Model) -> None:
     for layer in model.layers:
         for variable in layer.trainable_variables:
             if variable.dtype != "float32":
@@ -53,12 +54,7 @@ def require_float32(model: keras.Model) -> None:
                 )
 
 
-def require_shared_state(model: keras.Model) -> None:
-    """Check that no layer has a state that would differ between replicas, such as the mean of a replica's examples.
-
-    Raises:
-        SettingsError: the state of a layer would differ between replicas.
-    """
+def _require_shared_state(model: keras.Model) -> None:
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     stateful = [layer for layer in _leaves(model) if layer.non_trainable_variables and type(layer) not in STOCK]
     if replicas == 1 or not stateful:

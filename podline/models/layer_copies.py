@@ -134,11 +134,7 @@ def apply_copies(
 
 
 def _require_whole_config(layer: keras.layers.Layer, copy: keras.layers.Layer) -> None:
-    """Check that a layer's ``get_config`` leaves out no argument, so that the copy computes the same.
-
-    Raises:
-        SettingsError: the copy has other weight shapes, or other values of attributes named like an argument.
-    """
+    """Check that a layer's ``get_config`` leaves out no argument, so that the copy computes the same."""
     found = _arguments(copy)
     for name, value in _arguments(layer).items():
         if found.get(name, value) != value:
@@ -197,11 +193,7 @@ def _with_policies(config: Any, policies: dict[str, str]) -> Any:
 
 
 def _require_loadable(kind: Any, name: str) -> None:
-    """Check that Keras can load a layer's class by its registered name, as the evaluation needs.
-
-    Raises:
-        SettingsError: the class is not registered.
-    """
+    """Check that Keras can load a layer's class by its registered name, as the evaluation needs."""
     if kind.__module__.split(".")[0] == "keras":
         return
     if keras.saving.get_registered_object(keras.saving.get_registered_name(kind)) is not kind:

@@ -87,15 +87,7 @@ def _of_package(network: Pretrained, published: PublishedWeights) -> Path:
 
 
 def _downloaded(published: PublishedWeights, where: str) -> Path:
-    """Return the file in Keras's cache; Keras downloads and verifies a missing file.
-
-    Args:
-        published: the weights.
-        where: the path where a user could put the file instead.
-
-    Raises:
-        SettingsError: the file cannot be downloaded.
-    """
+    """Return the file in Keras's cache, or download it there; a user may also put it at ``where``."""
     address, checksum = published.source, published.checksum
     try:
         return Path(keras.utils.get_file(published.file, address, cache_subdir="models", file_hash=checksum))

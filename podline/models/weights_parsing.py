@@ -85,12 +85,7 @@ def _of_h5(content: Any, file: Path | None = None) -> Named:
 
 
 def _objects(group: Any, file: object, above: str = "", seen: set[Any] | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield each object of an HDF5 file with its path; refuse references to other files, and repeated objects.
-
-    Raises:
-        ArtifactError: a link is not a hard link, a data set's values are in another file, an object has two paths, or
-            groups are nested too deeply.
-    """
+    """Yield each object of an HDF5 file with its path; refuse references to other files, and repeated objects."""
     seen = seen or {group}
     for name in group:
         path = f"{above}{name}"

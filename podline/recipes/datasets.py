@@ -34,7 +34,7 @@ _OWN_NAME = re.compile(r"(?!.*-[0-9a-f]{12}$)[a-z0-9][a-z0-9_-]*")
 
 
 class ConverterSettings(Frozen):
-    """The base class of a data set's own conversion settings; most data sets have none.
+    """The base class of conversion settings that only one data set has.
 
     Names of settings must differ from the fields of :class:`podline.stages.specs.ConvertSpec`, because both are keys of
     the same JSON object.
@@ -71,13 +71,11 @@ class DataSet:
     Attributes:
         name: see :data:`DatasetName`.
         open: ``(dataset, source, settings, work) -> Source``: opens raw data, given this object, the user's folder,
-            file or ``gs://`` prefix, the settings, and the cache folder for unpacked files;
-            :mod:`podline.data.sources.decoded` makes one from a function that returns images. Exceptions are reported
-            in one line.
+            file or ``gs://`` prefix, the settings, and the cache folder for unpacked files. Exceptions are reported in
+            one line. :mod:`podline.data.sources.decoded` makes such a function from a function that returns images.
         kind: the kind of task; see :mod:`podline.recipes.task`.
         settings: a subclass of :class:`ConverterSettings`.
-        version: version of the reading code; increase the version when a change alters a byte of the converted data. 0
-            is omitted.
+        version: version of the reading code; increase it when a change alters a byte of the data. 0 is omitted.
         image_shape: (height, width, channels) of every image, if known before the conversion.
         classes: number of classes, if known before the conversion.
         draw: ``(folder, train=…, test=…, seed=…) -> Path``: generates a synthetic source in a folder.

@@ -10,7 +10,6 @@ from podline.base.frozen import is_object
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
 from podline.recipes.kind_facts import KindFacts
 from podline.recipes.own_code import of_modules
-from podline.recipes.settings import Recipe
 from podline.recipes.targets import TextTargets
 from podline.recipes.task import KINDS
 from podline.store.contract import Store
@@ -35,11 +34,6 @@ def all_facts() -> list[KindFacts]:
         with contextlib.suppress(SettingsError):
             found.append(facts_named(name))
     return found
-
-
-def facts_of(judged: Recipe | AnyEvaluation) -> KindFacts:
-    """Return the facts of the kind of a recipe, or of an evaluation."""
-    return facts_named(judged.kind)
 
 
 def facts_by_measure(measure: str) -> KindFacts:

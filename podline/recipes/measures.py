@@ -137,7 +137,7 @@ def metric_text(name: str, metric: Metric) -> str:
 
 def interval_text(name: str, metric: Metric) -> str:
     """Format the interval of a metric, without units: ``[79.9, 84.5]``."""
-    return f"[{bound_text(name, metric.low)}, {bound_text(name, metric.high)}]"
+    return f"[{_number(name, metric.low)}, {_number(name, metric.high)}]"
 
 
 def with_name(name: str, text: str) -> str:
@@ -151,11 +151,6 @@ def value_text(name: str, value: float) -> str:
     return percent(value) if measure_named(name).in_percent else f"{value:.3f}"
 
 
-def bound_text(name: str, value: float) -> str:
-    """Format a limit of a metric's interval like the metric's value, without a unit."""
-    return f"{100 * value:.1f}" if measure_named(name).in_percent else f"{value:.3f}"
-
-
 def change_text(name: str, value: float) -> str:
     """Format the change of a metric with its sign: ``+1.4 points`` for a share, else ``−0.012``."""
     return f"{change_bound(name, value)} points" if measure_named(name).in_percent else change_bound(name, value)
@@ -163,5 +158,8 @@ def change_text(name: str, value: float) -> str:
 
 def change_bound(name: str, value: float) -> str:
     """Format a change of a metric, or a limit of the change's interval, without a unit."""
-    text = f"{100 * value:+.1f}" if measure_named(name).in_percent else f"{value:+.3f}"
-    return text.replace("-", "\N{MINUS SIGN}")
+    return _number(name, value, "+").replace("-", "\N{MINUS SIGN}")
+
+
+def _number(name: str, value: float, sign: str = "-") -> str:
+    return f"{100 * value:{sign}.1f}" if measure_named(name).in_percent else f"{value:{sign}.3f}"

@@ -20,14 +20,14 @@ Spread = Literal["auto"] | Annotated[float, Field(ge=0, lt=0.5)]
 class PromotionSettings(Frozen):
     """The rules of promotion; see docs/how-to/promote.md.
 
-    A spread is the standard deviation between trainings that differ only in the seed, without the luck of single
-    answers, for a measure of one half. For a measure r it is multiplied by ``sqrt(4 r (1 - r))``. The spread is used
-    while there is only one training, and later has the weight of three trainings. ``auto`` is the spread that was
-    measured for the kind of task and the number of classes.
+    A spread is the standard deviation of a measure between trainings that differ only in the seed, if the measure is
+    one half. It excludes the noise of sampling test examples. For a measure r, the spread is multiplied by
+    ``sqrt(4 r (1 - r))``. With one training the spread is used as it is; with more, it has the weight of three
+    trainings. ``auto`` is the spread that was measured for the kind of task and the number of classes.
 
     Attributes:
-        rate: the error budget for a year of nights. Of recipes that are worse by a margin, at most this share is ever
-            promoted; of equally good recipes, at most this share is ever refused.
+        rate: the error budget for a year of nights. Of recipes that are worse by a margin, at most this share is
+            promoted. Of equally good recipes, at most this share is refused.
         margin: by how much the main metric of a promoted model may be worse, in the metric's unit; ``auto`` is the
             smallest loss that can be shown, at most 0.2 for a share.
         part_margin: by how much a class or joint may be worse.
@@ -43,8 +43,8 @@ class PromotionSettings(Frozen):
         operations: the share by which the multiply-adds per example may grow.
         tflite: also write a TensorFlow Lite file, which must give the same answers.
         guards: names of further measures that must not become worse; not for poses.
-        seeds: number of further seeds of the reference that a flow may train, after the first champion or if the
-            decision on a model is open.
+        seeds: number of further seeds of the reference that a flow may train: after the first champion, or if a model
+            is neither promoted nor refused.
         seed_minutes: a flow trains a further seed only if the training is likely to end within this number of minutes
             after the first verdict.
     """

@@ -22,7 +22,7 @@ _Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _one_of(name: str, other: str, settings: S) -> S:
-    """Check that at most one of two settings is given, which have the same meaning in different units."""
+    """Check that at most one of two settings with the same meaning in different units is given."""
     first, second = (dict(settings)[each] for each in (name, other))
     if first is not None and second is not None:
         raise ValueError(f"{name}={first} vs {other}={second}: both bound the same value; give one of them")

@@ -84,8 +84,8 @@ class ExplosionSettings(Frozen):
     """When a finite loss counts as exploded, and ends the run.
 
     Attributes:
-        factor: the multiple of the usual loss above which a stretch's mean loss is too high.
-        stretches: number of consecutive stretches (lines of metrics.jsonl) with a loss that is too high.
+        factor: the multiple of the usual loss above which the mean loss of a line of metrics.jsonl is too high.
+        stretches: number of consecutive lines of metrics.jsonl with a loss that is too high.
     """
 
     factor: float = Field(default=10.0, gt=1)
@@ -117,7 +117,7 @@ class FitSettings(Frozen):
 class FewSettings(Frozen):
     """Values that replace a recipe's for data sets with few training images.
 
-    The first conversion under a data set's name decides whether they apply, also for later versions.
+    The first conversion under a data set's name fixes whether the values apply, also for later versions.
 
     Attributes:
         images: largest number of training images.
@@ -205,7 +205,7 @@ class Recipe(Frozen):
         further: a finished run of the same store, whose state and order of data this run continues, with a new step
             count, schedule and duration. ``champion``: the recipe's champion, if there is one when the training is
             first planned.
-        init: a file with initial weights; other layers get random weights.
+        init: a file with initial weights; layers that it does not have get random weights.
         precision: precision of the network's layers; ``auto`` is ``bfloat16`` if the device supports it. See
             docs/how-to/train.md.
         jit: compile the training step with XLA, on one device; `podline models check` shows whether a model compiles.

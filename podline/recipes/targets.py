@@ -15,7 +15,7 @@ from podline.documents.manifest import Manifest
 
 
 class Doubt(NamedTuple):
-    """A warning about a test split on which hardly any model, or no model, can be shown to be better than guessing.
+    """A warning: on this test split, hardly any model or no model can be shown to be better than guessing.
 
     Attributes:
         certain: whether no model at all can be shown to be better than guessing.
@@ -38,7 +38,7 @@ class Targets:
         return np.zeros(classes, np.int64)
 
     def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:  # noqa: ARG002 (all are valid)
-        """Return the index of the first example with invalid targets, and the problem as a predicate; or None."""
+        """Return the index of the first example with invalid targets, and the problem, such as ``has …``; or None."""
         return None
 
     def doubt(

@@ -28,7 +28,7 @@ class TaskSettings(Frozen):
     Attributes:
         common: the sections of :data:`COMMON` that the kind uses.
         may_change: dotted paths that a phase can change, for example ``task.emphasis``; includes nested settings.
-        judging: fields that affect only an evaluation, and not a run's name.
+        judging: fields that affect only an evaluation, so they are not part of a run's name.
         beside_loss: dotted paths that do not change the formula of the evaluation's loss. A search that compares losses
             may vary them.
         has_error: whether an answer is right or wrong, so that plateau, early stop and annealing can use ``error``.
@@ -109,7 +109,7 @@ KINDS: Registry[KindFacts] = Registry("kind of task", "podline.kinds", shipped.K
 
 
 def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:
-    """Parse the section of a kind of task; do not parse it if the kind's package is missing or fails.
+    """Parse the section of a kind of task; keep it unparsed if the kind's package is missing or fails.
 
     Raises:
         ValidationError: a setting is unknown, or its value is invalid.

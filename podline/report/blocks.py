@@ -15,8 +15,9 @@ from markupsafe import Markup
 
 from podline.base import figures
 from podline.base.drawing.svg import Svg
+from podline.base.plain import plain
 from podline.compare.settings import NONE
-from podline.report.escaping import Markdown, code, markdown, unbroken
+from podline.report.escaping import Markdown, markdown, unbroken
 
 # Length of a table's label for screen readers, in characters.
 _LABEL = 120
@@ -40,7 +41,6 @@ class Text(Block):
     """A paragraph.
 
     Attributes:
-        text: the text of the paragraph.
         style: ``note`` for small text, ``warning`` for highlighted text.
     """
 
@@ -223,7 +223,8 @@ class Code(Block):
 
     def markdown(self) -> str:
         """Return the commands as a code block."""
-        return f"```\n{code(self.text)}\n```"
+        # Three backticks would end the block.
+        return f"```\n{plain(self.text).replace('```', '` ` `')}\n```"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -129,7 +129,6 @@ def stage_measures(steps: Sequence[StepsLine]) -> dict[str, Svg]:
 
 
 def _stage_measure(steps: Sequence[StepsLine], measure: str) -> Svg:
-    """Draw one measure of every stage over the training steps."""
     names = sorted({name for line in steps for name in line.measures if name.partition("/")[2] == measure})
     last = {name: next(line.measures[name] for line in reversed(steps) if name in line.measures) for name in names}
     ends = ", ".join(f"{name.partition('/')[0].replace('_', ' ')} {value:.3g}" for name, value in last.items())
@@ -216,24 +215,16 @@ def times(name: str, what: str, seconds: Sequence[tuple[str, float]]) -> Svg:
     return drawing.svg
 
 
-class ChartedNight(NamedTuple):
-    """A night in a chart: label, and main metric."""
-
-    label: str
-    metric: Metric
-
-
-def nights(earlier: Sequence[ChartedNight], this: ChartedNight, measure: str, reference: Metric | None) -> Svg:
+def nights(points: Sequence[tuple[str, Metric]], measure: str, reference: Metric | None) -> Svg:
     """Draw the main metric with its interval over recent nights; a line marks the reference's value.
 
     Args:
-        earlier: the earlier nights, oldest first.
-        this: the night of the report.
+        points: label and main metric of each night, oldest first; the last is the night of the report.
         measure: name of the main metric.
         reference: the main metric of the reference for promotion, or None.
     """
-    points = [*earlier, this]
-    told = "; ".join(f"{night.label}: {measures.metric_text(measure, night.metric)}" for night in points)
+    labels, metrics = [label for label, _ in points], [metric for _, metric in points]
+    told = "; ".join(f"{label}: {measures.metric_text(measure, metric)}" for label, metric in points)
     line = f" The reference has {measures.value_text(measure, reference.value)}." if reference else ""
     name = measure_named(measure).label
     about = f"{name[0].upper()}{name[1:]} of the last {len(points)} runs with the same settings"
@@ -251,12 +242,11 @@ def nights(earlier: Sequence[ChartedNight], this: ChartedNight, measure: str, re
                 va="center_baseline",
                 color=SECOND,
             )
-        axes.plot(range(len(points)), [night.metric.value for night in points], color=MUTED, linewidth=1, alpha=0.5)
-        for place, night in enumerate(points):
-            colour = ACCENT if place == len(points) - 1 else MUTED
-            interval(axes, night.metric, place, colour, upright=True)
+        axes.plot(range(len(points)), [metric.value for metric in metrics], color=MUTED, linewidth=1, alpha=0.5)
+        for place, metric in enumerate(metrics):
+            interval(axes, metric, place, ACCENT if place == len(points) - 1 else MUTED, upright=True)
         # Two lines, because dates beside each other leave no space.
-        axes.set_xticks(range(len(points)), [night.label.replace(" ", "\n", 1) for night in points])
+        axes.set_xticks(range(len(points)), [label.replace(" ", "\n", 1) for label in labels])
         axes.tick_params(axis="x", length=0)
         axes.get_xticklabels()[-1].set_color(INK)
         axes.margins(x=0.08)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,7 +22,6 @@ from podline.documents.ledger_entry import Entry
 from podline.documents.metrics_log import (
     AnnealingLine,
     EvaluationLine,
-    MetricsLines,
     StepsLine,
     metrics_of,
 )
@@ -38,19 +37,9 @@ HTML, SVG = "comparison.html", "comparison.svg"
 # If more settings differ, the legend has only the runs' names.
 _NAMED_SETTINGS = 4
 
-JudgedBy = Literal["error", "loss"]
-"""The measure of evaluations during training: the error if all runs have classes, else the loss."""
 
-
-class Curves(NamedTuple):
-    """The measurements of a run during training.
-
-    Attributes:
-        label: label of the run in the legend.
-        steps: a sample of the run's lines of training steps, with the last line.
-        evaluations: the run's lines of evaluations.
-        rejected: steps at which annealing rejected the state.
-    """
+class _Curves(NamedTuple):
+    """The measurements of a run during training: a sample of its steps, its evaluations, and rejected steps."""
 
     label: str
     steps: list[StepsLine]
@@ -73,7 +62,7 @@ def write(store: Store, entries: Sequence[Entry]) -> ComparisonPage:
         ArtifactError: a file of a run is damaged.
     """
     found = compare_runs(store, entries)
-    runs = [_curves(label, _lines(store, entry)) for label, entry in zip(labels(found), entries, strict=True)]
+    runs = [_curves(store, entry, label) for label, entry in zip(labels(found), entries, strict=True)]
     folder = f"comparisons/{digests.of_json(found.names)[:12]}"
     page = ComparisonPage(f"{folder}/{HTML}", f"{folder}/{SVG}")
     drawn = _chart(runs)
@@ -83,15 +72,12 @@ def write(store: Store, entries: Sequence[Entry]) -> ComparisonPage:
     return page
 
 
-def _lines(store: Store, entry: Entry) -> MetricsLines:
+def _curves(store: Store, entry: Entry, label: str) -> _Curves:
     if not entry.run:
         raise StoreError(f"run {entry.name} has no training curves, since it trained nothing; leave it out")
-    return metrics_of(store, f"runs/{entry.run}")
-
-
-def _curves(label: str, log: MetricsLines) -> Curves:
+    log = metrics_of(store, f"runs/{entry.run}")
     lines = log.rare()
-    return Curves(
+    return _Curves(
         label,
         log.steps(MOST_POINTS),
         [line for line in lines if isinstance(line, EvaluationLine)],
@@ -111,7 +97,7 @@ def labels(found: RunsComparison) -> list[str]:
     return [f"{run} ({text})" if text else run for run, text in zip(found.runs, values, strict=True)]
 
 
-def _page(found: RunsComparison, runs: Sequence[Curves], drawn: Svg) -> str:
+def _page(found: RunsComparison, runs: Sequence[_Curves], drawn: Svg) -> str:
     named = [f"{number}: {name}" for number, name in enumerate(found.runs, start=1)]
     header = [Kicker(found.runs, f"../../{INDEX}"), *_answer(found)]
     results = Table(["", *named], [(name, *values) for name, values in found.results.items() if name != "run"])
@@ -157,7 +143,7 @@ def _next(found: RunsComparison) -> Code:
     return Code.of(commands)
 
 
-def _caption(runs: Sequence[Curves]) -> str:
+def _caption(runs: Sequence[_Curves]) -> str:
     splits = sorted({line.split for run in runs for line in run.evaluations})
     judged = "Below the training loss, the loss in the evaluations during training"
     if _judged_by(runs) == "error":
@@ -165,8 +151,7 @@ def _caption(runs: Sequence[Curves]) -> str:
     return f"{judged} (evaluated: {', '.join(splits) or 'nothing'}); a cross is a state that annealing rejected."
 
 
-def _chart(runs: Sequence[Curves]) -> Svg:
-    """Draw three charts over the epochs, one above the other, with a common legend."""
+def _chart(runs: Sequence[_Curves]) -> Svg:
     by = _judged_by(runs)
     alt = f"Training loss, {by} in evaluations and learning rate over epochs of {', '.join(run.label for run in runs)}."
     with chart("comparison", alt, 7.6, 7.2) as drawing:
@@ -195,14 +180,13 @@ def _chart(runs: Sequence[Curves]) -> Svg:
     return drawing.svg
 
 
-def _judged_by(runs: Sequence[Curves]) -> JudgedBy:
+def _judged_by(runs: Sequence[_Curves]) -> str:
     """Return ``error`` if all runs logged an accuracy during training, else ``loss``."""
     known = [line.accuracy for run in runs for line in (*run.steps, *run.evaluations)]
     return "loss" if any(map(math.isnan, known)) else "error"
 
 
-def _evaluations(axes: Axes, run: Curves, by: JudgedBy, style: dict[str, Any]) -> None:
-    """Draw the evaluations of a run; a cross marks a rejected state."""
+def _evaluations(axes: Axes, run: _Curves, by: str, style: dict[str, Any]) -> None:
     # Half an example stands for zero errors, since a logarithmic axis has no zero.
     points = [
         (line.step, line.epoch, line.loss if by == "loss" else max(1 - line.accuracy, 0.5 / line.examples))

@@ -43,8 +43,3 @@ def unbroken(text: object) -> object:
         return text
     text = re.sub(r"(\d) %", "\\1\N{NO-BREAK SPACE}%", str(escape(text)))
     return Markup(re.sub(_INTERVAL, r'<span class="interval">\g<0></span>', text))  # noqa: S704 (escaped above)
-
-
-def code(text: str) -> Markdown:
-    """Make a text safe for a code block in Markdown by separating three backticks, which would end the block."""
-    return Markdown(plain(text).replace("```", "` ` `"))

@@ -43,12 +43,8 @@ class RunFacts:
 
     Attributes:
         store: the store of the run, for files that only one section needs.
-        spec: the spec of the report.
-        manifest: the manifest of the data set.
         remarks: further facts about the data set for its users.
-        recipe: the recipe of the run.
         model: the description of the model and its costs.
-        training: the result of the training stage.
         steps: a sample of the lines of training steps, in order, with the last line.
         spent: class of time → seconds of the training, see :func:`podline.ledger.time_spent.time_of_training`.
         evaluations: lines of evaluations during training, in order.
@@ -58,7 +54,6 @@ class RunFacts:
         stages: (stage, seconds of work) for every finished stage, in order.
         slow: description of a slower training than in earlier runs; empty otherwise.
         origin: the inputs that produced the model; None without ``origin.json``.
-        evaluation: the evaluation of the run.
         milliseconds: the time of a batch of one image, on the device of the evaluation; 0 if not measured.
         standing: the comparison with the reference and earlier nights.
     """
@@ -137,7 +132,6 @@ def _slow(store: Store, recipe: Recipe, training: TrainResult, origin: Origin | 
 
 
 def _finished(events: Sequence[EventLine]) -> float:
-    """Return the time at which training ended."""
     return events[-1].time if events else time.time()
 
 

@@ -17,12 +17,7 @@ _WORST = 3
 
 
 def lines_of(store: Store, entry: Entry) -> list[str]:
-    """Return an entry as labelled lines.
-
-    Args:
-        store: the store of the entry, for the paths of run and report.
-        entry: the entry.
-    """
+    """Return an entry as labelled lines; the entry's store is for the paths of run and report."""
     return [entry.name, *(f"{what:{_WIDTH}}{text}" for what, text in _facts(store, entry))]
 
 
@@ -97,7 +92,6 @@ def _data(data: Data) -> Iterator[tuple[str, str]]:
 
 
 def _started(entry: Entry) -> str:
-    """Describe what started the run."""
     schedule = f"the schedule of {entry.schedule}"
     if entry.started == "retry":
         return f"by hand: a retry of a run of {schedule}" if entry.schedule else "by hand: a retry"

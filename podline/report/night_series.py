@@ -82,21 +82,13 @@ class NightSeries:
     """Comparable nights; only a few numbers per night are kept in memory.
 
     Attributes:
-        first: the first night.
-        ended: end time of the last night.
-        count: number of nights.
         decision: the last promotion decision, or None.
         measure: the main metric of the results; empty without results.
         last: the last night with a result, or None.
     """
 
     def __init__(self, first: Entry, others: bool) -> None:
-        """Start an empty series.
-
-        Args:
-            first: the night that defines the settings.
-            others: whether the recipe and schedule already have a series with other settings.
-        """
+        """Start an empty series; ``others``: recipe and schedule already have a series with other settings."""
         self.first, self.ended = first, first.ended
         self.decision: PromotionSummary | None = None
         self.last: Entry | None = None
@@ -116,11 +108,9 @@ class NightSeries:
         return len(self._waiting)
 
     def change(self, entry: Entry, known: KnownFigures) -> Change:
-        """Return the change of the main metric from the previous night to this night or retry.
+        """Return the change of the main metric to this night or retry from the previous night.
 
-        Args:
-            entry: the night.
-            known: all runs so far; the reference is the mean over the previous night and trainings with equal inputs.
+        The previous night counts as the mean over it and the trainings with equal inputs in ``known``.
         """
         outcome = entry.outcome
         if outcome is None:

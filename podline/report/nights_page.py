@@ -398,7 +398,6 @@ def _run(row: _Row) -> Markup:
 
 
 def _link(row: _Row, text: str) -> Markup:
-    """Return a text with a link to the run's report; without a report, the text alone."""
     address = f"{row.base}{quote(row.entry.report)}" if row.entry.report else ""
     return Markup('<a href="{}">{}</a>').format(address, text) if address else escape(text)
 
@@ -411,7 +410,6 @@ def _changed(change: Change) -> Markup:
 
 
 def _verdict(entry: Entry) -> str:
-    """Return the verdict with its reason; empty without a promotion."""
     decision = entry.promotion
     if decision is None:
         return ""
@@ -441,7 +439,6 @@ def _reused(entry: Entry) -> str:
 
 
 def _last(row: _Row) -> Markup:
-    """Describe the last run, with a link to its report."""
     entry = row.entry
     if entry.outcome is None or entry.state != "finished":
         ended = f"{'was cancelled' if entry.state == 'cancelled' else entry.state}: {_shortened(entry.cause)}"

@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
+from podline.base.entry_points import SECTIONS
 from podline.base.progress import Reporter
 from podline.documents.completion import read_completion
+from podline.recipes.parts import Registry
 from podline.report import run_sections, verdict
 from podline.report.blocks import Block, Pictures, Text, markdown_of
 from podline.report.document import document
 from podline.report.escaping import markdown
 from podline.report.facts import RunFacts, gather
 from podline.report.kind_report import reported_kind
-from podline.report.sections import Section, blocks_of, installed, sections_in
+from podline.report.sections import Section, blocks_of, sections_in
 from podline.stages.completed import complete
 from podline.stages.specs import ReportResult, ReportSpec
 from podline.stages.table import stage_named
@@ -40,10 +42,6 @@ _FIRST = (
 def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     """Write ``report.html`` and ``report.md`` into the run's folder.
 
-    Args:
-        spec: the run, its data set and its evaluation.
-        reporter: reports each file, and damaged files of other runs.
-
     Raises:
         StoreError: a file of the run or of its data set is missing, or the report cannot be written.
         ArtifactError: a file is damaged, or the evaluation is not the one in the spec.
@@ -53,7 +51,8 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     store = open_store(spec.root)
     reporter.progress(0, 2, "files")
     run = gather(store, spec, reporter)
-    shown = sorted(((heading, blocks) for heading, blocks in _sections(run) if blocks), key=_place)
+    shown = [(heading, blocks) for heading, blocks in _sections(run) if blocks]
+    shown.sort(key=lambda found: _FIRST.index(found[0]) if found[0] in _FIRST else len(_FIRST))
     header = list(verdict.header(run, _worst(dict(shown))))
     page = document(f"{run.recipe.name}: {verdict.title(run)}", header, shown)
     texts = [markdown_of(header), *(f"## {markdown(heading)}\n\n{markdown_of(blocks)}" for heading, blocks in shown)]
@@ -64,12 +63,6 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     result = ReportResult(seconds=time.perf_counter() - started, html=names[0], markdown=names[1])
     complete(store, spec.record_folder, spec, result, names)
     return result
-
-
-def _place(found: tuple[str, list[Block]]) -> int:
-    """Return the sort key of a section: its index in ``_FIRST``, or the largest key."""
-    heading, _ = found
-    return _FIRST.index(heading) if heading in _FIRST else len(_FIRST)
 
 
 def _worst(sections: dict[str, list[Block]]) -> str:
@@ -85,7 +78,7 @@ def _worst(sections: dict[str, list[Block]]) -> str:
 def _sections(run: RunFacts) -> Iterator[tuple[str, list[Block]]]:
     """Yield each section's heading and blocks."""
     yield from _filled([*sections_in(verdict), *reported_kind(run.evaluation).sections()], run)
-    added = installed()
+    added = Registry("section", SECTIONS, row=Section).loaded()
     yield from _filled(added.objects.values(), run)
     yield "Sections that cannot be loaded", [Text(problem, "warning") for problem in added.problems]
     for name in run.spec.sections:

@@ -237,7 +237,6 @@ def _class_counts(manifest: Manifest) -> Table:
 
 
 def _quarantine(manifest: Manifest) -> Table:
-    """Return the records left out, with one row per split and reason."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for entry in manifest.quarantined:
         reasons.setdefault((entry.split, entry.reason), []).append(entry.record)
@@ -283,7 +282,6 @@ def model(run: RunFacts) -> Iterator[Block]:
 
 
 def _settings(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Yield (dotted path, value) for each setting that is not None."""
     for path, value in flat(recipe.model_dump(mode="json")).items():
         if isinstance(value, list):
             yield path, ", ".join(map(str, value))

@@ -11,7 +11,6 @@ from types import ModuleType
 
 from podline.base import entry_points
 from podline.base.errors import SettingsError
-from podline.recipes.parts import Loaded, Registry
 from podline.report.blocks import Block, Text
 from podline.report.facts import RunFacts
 
@@ -39,11 +38,6 @@ def section(heading: str, kind: str = "") -> Callable[[Callable[[RunFacts], Iter
 def sections_in(module: ModuleType) -> Iterator[Section]:
     """Yield the sections that a module defines, in order of definition."""
     yield from (found for found in vars(module).values() if isinstance(found, Section))
-
-
-def installed() -> Loaded[Section]:
-    """Return name → section of installed packages, and the errors of sections that cannot be loaded."""
-    return Registry("section", entry_points.SECTIONS, row=Section).loaded()
 
 
 def blocks_of(found: Section, run: RunFacts) -> list[Block]:

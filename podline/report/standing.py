@@ -6,14 +6,13 @@ stays the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from podline.base.arrays import Image
 from podline.base.errors import ArtifactError, StoreError
 from podline.base.progress import Reporter
-from podline.compare.comparison import Comparison, Pairing, compare
+from podline.compare.comparison import Pairing, compare
 from podline.compare.known import Evaluated, evaluated, recent
 from podline.compare.lost import Explained, explain
 from podline.contract.kind import kind_named
@@ -35,42 +34,22 @@ Role = Literal["reference", "night before", "run before"]
 
 
 @dataclass(frozen=True)
-class Rival:
-    """The earlier run with which the report compares this run.
-
-    Attributes:
-        role: the reference of the promotion; without a promotion, the previous night; without nights, the previous run.
-        pairing: both runs, and their comparison.
-    """
-
-    role: Role
-    pairing: Pairing
-
-    @property
-    def comparison(self) -> Comparison:
-        """The comparison of both runs."""
-        return self.pairing.comparison
-
-    @property
-    def evaluation(self) -> AnyEvaluation:
-        """The earlier run's evaluation."""
-        return self.pairing.before.evaluation
-
-
-@dataclass(frozen=True)
 class RunStanding:
     """A run's comparison with earlier runs and the reference.
 
     Attributes:
         nights: entries of earlier nights with the same settings except the seed, each model once, oldest first; without
             nights, other runs.
-        rival: the run to compare with; None for the first run of a recipe.
+        role: what the rival is: the reference of the promotion; without a promotion, the previous night; without
+            nights, the previous run.
+        rival: the comparison with an earlier run, the rival; None for the first run of a recipe.
         promotion: the decision on the run's promotion; None if the run was not to be promoted.
         worse: the explanation if the run is significantly worse than the rival, else None.
     """
 
     nights: tuple[Entry, ...] = ()
-    rival: Rival | None = None
+    role: Role = "reference"
+    rival: Pairing | None = None
     promotion: Promotion | None = None
     worse: Explained | None = None
 
@@ -80,34 +59,32 @@ def standing_of(
 ) -> RunStanding:
     """Return a run's comparison with earlier runs and the reference.
 
-    Args:
-        store: the store.
-        spec: the spec of the report.
-        recipe: the recipe of the run.
-        evaluation: the evaluation of the run.
-        until: Unix time; later runs are ignored.
-        reporter: reports damaged entries and files of other runs, which are left out.
+    Runs that ended after the Unix time ``until`` are ignored. Damaged entries and files of other runs only cause
+    warnings.
 
     Raises:
         StoreError: the ledger cannot be read.
         ArtifactError: the decision on the run's promotion is damaged.
     """
-    nights, last = _before(_evaluated_before(store, spec, recipe.name, evaluation, until, reporter), recipe)
+    nights, last = _before(store, spec, recipe, evaluation.measure, until, reporter)
     promotion = read_promotion(store, spec.folder) if spec.promotion_sha256 else None
-    now, rival = Evaluated(training_of(store, spec.run), spec.record_folder, evaluation), None
+    now, rivals = Evaluated(training_of(store, spec.run), spec.record_folder, evaluation), dict[Role, str]()
     if promotion and promotion.reference not in ("", spec.run):
-        rival = _rival(store, now, "reference", promotion.reference, until, reporter)
-    if rival is None and last is not None:
-        rival = _rival(store, now, "night before" if last.is_night else "run before", last.run, until, reporter)
-    return RunStanding(nights, rival, promotion, _why_worse(store, rival, reporter) if rival else None)
+        rivals["reference"] = promotion.reference
+    if last is not None:
+        rivals["night before" if last.is_night else "run before"] = last.run
+    for role, run in rivals.items():
+        if rival := _rival(store, now, run, until, reporter):
+            return RunStanding(nights, role, rival, promotion, _why_worse(store, rival, reporter))
+    return RunStanding(nights, promotion=promotion)
 
 
-def _why_worse(store: Store, rival: Rival, reporter: Reporter) -> Explained | None:
-    after = rival.pairing.after
-    if after.evaluation.split != JUDGED or rival.pairing.compared is None or not rival.comparison.is_worse:
+def _why_worse(store: Store, rival: Pairing, reporter: Reporter) -> Explained | None:
+    after = rival.after
+    if after.evaluation.split != JUDGED or rival.compared is None or not rival.comparison.is_worse:
         return None
     try:
-        found = explain(store, rival.pairing)
+        found = explain(store, rival)
     except StoreError:
         # The other run's files are missing, so only the metrics can be compared.
         return None
@@ -128,13 +105,21 @@ def _looked_at(store: Store, run: str, found: Explained, reporter: Reporter) -> 
         return ()
 
 
-def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...], Entry | None]:
-    """Return earlier nights, oldest first, and the run to compare with: the last night, or else the last run."""
-    settings = plain(recipe)
+def _before(
+    store: Store, spec: ReportSpec, recipe: Recipe, measure: str, until: float, reporter: Reporter
+) -> tuple[tuple[Entry, ...], Entry | None]:
+    """Return earlier nights, oldest first, and the run to compare with: the last night, or else the last run.
+
+    These are runs with the same main metric, each with its newest entry. Without nights, the first are other runs with
+    the same settings.
+    """
+    settings, seen, last = plain(recipe), {spec.run}, None
     nights: list[Entry] = []
     others: list[Entry] = []
-    last = None
-    for entry in judged:
+    for entry in recent(store, recipe.name, until, lambda error: reporter.warn(f"left out: {error}")):
+        if entry.run in seen or entry.outcome is None or entry.outcome.measure != measure:
+            continue
+        seen.add(entry.run)
         last = last or entry
         if same_but_for_seed(entry.settings.get("recipe", {}), settings):
             (nights if entry.is_night else others).append(entry)
@@ -144,23 +129,10 @@ def _before(judged: Iterable[Entry], recipe: Recipe) -> tuple[tuple[Entry, ...],
     return tuple(reversed(found)), found[0] if found else last
 
 
-def _evaluated_before(
-    store: Store, spec: ReportSpec, recipe: str, evaluation: AnyEvaluation, until: float, reporter: Reporter
-) -> Iterator[Entry]:
-    """Yield the newest entry of each earlier run with the same main measure, newest first."""
-    seen = {spec.run}
-    for entry in recent(store, recipe, until, lambda error: reporter.warn(f"left out: {error}")):
-        outcome = entry.outcome
-        if entry.run in seen or outcome is None or outcome.measure != evaluation.measure:
-            continue
-        seen.add(entry.run)
-        yield entry
-
-
-def _rival(store: Store, now: Evaluated, role: Role, run: str, until: float, reporter: Reporter) -> Rival | None:
+def _rival(store: Store, now: Evaluated, run: str, until: float, reporter: Reporter) -> Pairing | None:
     within = now.folder.removeprefix(now.training.folder)
     try:
-        return Rival(role, compare(store, evaluated(store, run, f"runs/{run}{within}"), now, reporter, until))
+        return compare(store, evaluated(store, run, f"runs/{run}{within}"), now, reporter, until)
     except StoreError:
         # The ledger keeps entries of deleted runs, which cannot be compared; runs with other measures cannot either.
         return None

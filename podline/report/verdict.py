@@ -10,6 +10,7 @@ import numpy.typing as npt
 from podline.base import figures
 from podline.base.drawing.svg import Svg
 from podline.base.plurals import first_few, plural
+from podline.compare.comparison import Pairing
 from podline.compare.lost import Explained
 from podline.compare.words import Word, signed, word_of
 from podline.contract.answers import LostExample
@@ -41,7 +42,6 @@ from podline.report.facts import RunFacts
 from podline.report.kind_report import reported_kind
 from podline.report.over_nights import spark
 from podline.report.sections import section
-from podline.report.standing import Rival
 from podline.store.contract import INDEX
 
 # Largest number of refusing rules, classes or joints, of findings and of remarks that are listed.
@@ -62,7 +62,7 @@ def header(run: RunFacts, worst: str) -> Iterator[Block]:
     if lines := [*_attention(run)]:
         yield Standing("Look at this first", "", lines, "worse" if not evaluation.better_than_guessing else "noise")
     if standing.rival:
-        yield _against_rival(standing.rival)
+        yield _against_rival(standing.rival, standing.role)
     if standing.promotion:
         first, *lines = standing.promotion.lines()
         verdict = standing.promotion.verdict
@@ -90,18 +90,18 @@ def title(run: RunFacts) -> str:
 def _nights(run: RunFacts) -> Svg:
     evaluation, standing = run.evaluation, run.standing
     measure = evaluation.measure
-    earlier = [charts.ChartedNight(figures.day(entry.ended), _metrics(entry)[measure]) for entry in standing.nights]
-    this = charts.ChartedNight("this run", evaluation.trained.metrics[measure])
-    reference = standing.rival if standing.rival and standing.rival.role == "reference" else None
-    return charts.nights(earlier, this, measure, reference.evaluation.trained.metrics[measure] if reference else None)
+    points = [(figures.day(entry.ended), _metrics(entry)[measure]) for entry in standing.nights]
+    points.append(("this run", evaluation.trained.metrics[measure]))
+    reference = standing.rival.before.evaluation if standing.rival and standing.role == "reference" else None
+    return charts.nights(points, measure, reference.trained.metrics[measure] if reference else None)
 
 
 def _legend(run: RunFacts) -> str:
-    rival = run.standing.rival
-    if rival is None:
+    standing = run.standing
+    if standing.rival is None:
         return ""
-    lines = " Small lines: the runs of the chart." if run.standing.nights else ""
-    return f"Arrows: difference from the {rival.role}; green is better and red is worse, beyond chance.{lines}"
+    lines = " Small lines: the runs of the chart." if standing.nights else ""
+    return f"Arrows: difference from the {standing.role}; green is better and red is worse, beyond chance.{lines}"
 
 
 def metric_tile(facts: RunFacts, name: str) -> Tile:
@@ -124,7 +124,6 @@ def _metrics(entry: Entry) -> dict[str, Metric]:
 
 
 def _sentence(facts: RunFacts, about: str) -> str:
-    """Return the sentences after the main metric: comparison, decision, recipe, epochs and images."""
     guessing = "Better than guessing" if facts.evaluation.better_than_guessing else "No better than guessing"
     epochs = facts.training.epochs
     passes = "epoch" if epochs == 1 else "epochs"
@@ -160,26 +159,19 @@ def _attention(run: RunFacts) -> Iterator[str]:
 
 
 def _compared(facts: RunFacts) -> list[str]:
-    """Describe the comparison with the reference in a few words."""
-    rival, promotion = facts.standing.rival, facts.standing.promotion
-    said = []
-    if rival is not None:
-        said = [_against(rival)]
-    elif not facts.standing.nights:
+    """Describe comparison and promotion in a few words each, such as ``57.0 points worse than the night before``."""
+    standing, said = facts.standing, []
+    if standing.rival:
+        found = standing.rival.comparison
+        by = signed(found.measure, found.difference.value)
+        than = f"the same as the {standing.role}" if by == "the same" else f"{by} than the {standing.role}"
+        said = [than, *filter(None, [found.what_changed])]
+    elif not standing.nights:
         said = ["the first run with these settings"]
-    return said if promotion is None else [*said, _decided(promotion)]
-
-
-def _against(rival: Rival) -> str:
-    """Describe a comparison in a few words: ``57.0 points worse than the night before``."""
-    found = rival.comparison
-    by = signed(found.measure, found.difference.value)
-    than = f"the same as the {rival.role}" if by == "the same" else f"{by} than the {rival.role}"
-    return ", ".join(filter(None, (than, found.what_changed)))
+    return [*said, *([_decided(standing.promotion)] if standing.promotion else [])]
 
 
 def _decided(promotion: Promotion) -> str:
-    """Describe the decision on the promotion in a few words."""
     if promotion.promoted:
         return "promoted to champion"
     if promotion.undecided:
@@ -187,13 +179,14 @@ def _decided(promotion: Promotion) -> str:
     return f"refused as champion for {first_few([check.name for check in promotion.refusals], _NAMED)}"
 
 
-def _against_rival(rival: Rival) -> Standing:
+def _against_rival(rival: Pairing, role: str) -> Standing:
     """Return the comparison with the rival as a highlighted sentence, like ``podline runs compare``."""
     found, measure = rival.comparison, rival.comparison.measure
     change = measures.change_text(measure, found.difference.value)
     # On common examples, the other run's metric differs from its own evaluation.
-    own = "" if found.examples else f", {measures.metric_text(measure, rival.evaluation.trained.metrics[measure])}"
-    text = f" against the {rival.role}{own}: {found.sentence()}."
+    theirs = measures.metric_text(measure, rival.before.evaluation.trained.metrics[measure])
+    own = "" if found.examples else f", {theirs}"
+    text = f" against the {role}{own}: {found.sentence()}."
     return Standing(change, text, style=found.word, sign=figures.arrow(change))
 
 
@@ -260,7 +253,6 @@ def _lost(
 
 
 def _training_tiles(facts: RunFacts) -> Iterator[Tile]:
-    """Yield the tiles with the model's size, time per image, and training time."""
     yield Tile("size of the model", figures.size(facts.model.bytes))
     if facts.milliseconds:
         yield Tile("ms an image", figures.rounded(float(f"{facts.milliseconds:.2g}")))

@@ -7,19 +7,18 @@ module does not need TensorFlow.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from typing import Literal
 
+from pydantic import BaseModel, Field, ValidationError
+
+from podline.base.entry_points import reason
 from podline.base.errors import SettingsError, WorkerLostError
 from podline.base.frozen import Frozen
 
 VARIABLE = "TF_CONFIG"
 EXAMPLE = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
-# In this order, because a chief comes first.
-_JOBS = ("chief", "worker")
-
+_Job = Literal["chief", "worker"]
 # Classes of tf.errors about another process, and classes that are about another process only with certain messages.
 _AWAY = frozenset({"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"})
 _PERHAPS_AWAY = frozenset({"InternalError", "UnknownError", "FailedPreconditionError"})
@@ -44,6 +43,16 @@ class Cluster(Frozen):
         return self.place == 0
 
 
+class _Task(BaseModel):
+    type: _Job
+    index: int = Field(ge=0)
+
+
+class _TfConfig(BaseModel):
+    cluster: dict[_Job, tuple[str, ...]]
+    task: _Task
+
+
 def parse(text: str) -> Cluster:
     """Parse ``TF_CONFIG``.
 
@@ -51,26 +60,17 @@ def parse(text: str) -> Cluster:
         SettingsError: the text is not JSON, or does not describe this process.
     """
     try:
-        document = json.loads(text)
-        cluster, task = document["cluster"], document["task"]
-        jobs: dict[str, list[str]] = {job: _addresses(cluster[job]) for job in _JOBS if cluster.get(job)}
-        kind, index = str(task["type"]), int(task["index"])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise SettingsError(
-            f"{VARIABLE} is {text!r} ({type(error).__name__}: {error}), expected a value such as {EXAMPLE}"
-        ) from error
-    other = sorted(set(cluster) - set(_JOBS))
-    if other:
-        raise SettingsError(f"{VARIABLE} has a job {other[0]!r}; expected only {' and '.join(_JOBS)}")
-    if not 0 <= index < len(jobs.get(kind, [])):
-        raise SettingsError(f"{VARIABLE} has the task {kind} {index}, expected a task of a cluster of {_sizes(jobs)}")
-    if len(jobs.get("chief", [])) > 1:
-        raise SettingsError(f"{VARIABLE} has {len(jobs['chief'])} chiefs, expected at most one")
-    before = sum(len(jobs.get(job, [])) for job in _JOBS[: _JOBS.index(kind)])
-    return Cluster(
-        addresses=tuple(address for job in _JOBS for address in jobs.get(job, [])),
-        place=before + index,
-    )
+        config = _TfConfig.model_validate_json(text)
+    except ValidationError as error:
+        raise SettingsError(f"{VARIABLE} is {text!r} ({reason(error)}), expected a value such as {EXAMPLE}") from error
+    jobs, kind, index = config.cluster, config.task.type, config.task.index
+    chiefs, workers = jobs.get("chief", ()), jobs.get("worker", ())
+    if index >= len(jobs.get(kind, ())):
+        sizes = ", ".join(f"{len(addresses)} × {job}" for job, addresses in jobs.items()) or "no processes"
+        raise SettingsError(f"{VARIABLE} has the task {kind} {index}, expected a task of a cluster of {sizes}")
+    if len(chiefs) > 1:
+        raise SettingsError(f"{VARIABLE} has {len(chiefs)} chiefs, expected at most one")
+    return Cluster(addresses=(*chiefs, *workers), place=index if kind == "chief" else len(chiefs) + index)
 
 
 def lost(kind: str, message: str) -> WorkerLostError | None:
@@ -89,16 +89,6 @@ def lost(kind: str, message: str) -> WorkerLostError | None:
         return None
     start = told.start() if told else 0
     return WorkerLostError(
-        "another worker has ended or is unreachable, or this one's address is in use; start all of them again, and "
-        f"they resume from the last checkpoint ({kind}: {line[start : start + _LENGTH]})"
+        "another worker has ended or is unreachable, or the address of this worker is in use; start all workers again, "
+        f"and they resume from the last checkpoint ({kind}: {line[start : start + _LENGTH]})"
     )
-
-
-def _addresses(value: Any) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(address, str) for address in value):
-        raise TypeError(f"a job is a list of host:port, not {value!r}")
-    return value
-
-
-def _sizes(jobs: Mapping[str, list[str]]) -> str:
-    return ", ".join(f"{len(addresses)} × {job}" for job, addresses in jobs.items()) or "no processes"

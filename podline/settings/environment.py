@@ -77,7 +77,7 @@ def cpu_environment() -> dict[str, str]:
 
 
 def job_environment() -> dict[str, str]:
-    """Return the environment of a training job: this process's without variables of its Prefect run or Slurm job."""
+    """Return this process's environment without the variables of its Prefect run or Slurm job, for a training job."""
     ours = ("PREFECT_", "SLURM_")
     return {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(ours)}
 

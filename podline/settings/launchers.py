@@ -15,6 +15,7 @@ The first launcher in the table defines the addresses.
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -60,19 +61,18 @@ class Wanted(NamedTuple):
         return tuple(f"{name}:{self.port + place}" for place, name in enumerate(names))
 
 
-def discover(environment: Mapping[str, str], wanted: Wanted, full_name: Callable[[], str]) -> Cluster:
+def discover(environment: Mapping[str, str], wanted: Wanted) -> Cluster:
     """Return the processes that train together.
 
     Args:
         environment: environment of this process.
         wanted: the settings.
-        full_name: returns the name of this host with its domain.
 
     Raises:
         SettingsError: no launcher has set its variables, launchers contradict each other, or the setting ``hosts`` does
             not allow the number of processes.
     """
-    found = {name: cluster for name, read in _LAUNCHERS.items() if (cluster := read(environment, wanted, full_name))}
+    found = {name: cluster for name, read in _LAUNCHERS.items() if (cluster := read(environment, wanted))}
     if not found:
         raise SettingsError(
             "strategy=workers: no launcher has set its variables; start by srun (Slurm) or as an Indexed Job of "
@@ -146,12 +146,12 @@ def _numbers(ranges: str) -> list[str]:
     return found
 
 
-def _by_hand(environment: Mapping[str, str], _wanted: Wanted, _full_name: Callable[[], str]) -> Cluster | None:
+def _by_hand(environment: Mapping[str, str], _wanted: Wanted) -> Cluster | None:
     text = environment.get(clusters.VARIABLE)
     return clusters.parse(text) if text else None
 
 
-def _slurm(environment: Mapping[str, str], wanted: Wanted, _full_name: Callable[[], str]) -> Cluster | None:
+def _slurm(environment: Mapping[str, str], wanted: Wanted) -> Cluster | None:
     if "SLURM_STEP_NODELIST" not in environment:
         return None
     names = slurm_nodes(environment["SLURM_STEP_NODELIST"])
@@ -165,7 +165,7 @@ def _slurm(environment: Mapping[str, str], wanted: Wanted, _full_name: Callable[
     return Cluster(addresses=wanted.addresses(names), place=place)
 
 
-def _kubernetes(environment: Mapping[str, str], wanted: Wanted, full_name: Callable[[], str]) -> Cluster | None:
+def _kubernetes(environment: Mapping[str, str], wanted: Wanted) -> Cluster | None:
     if "JOB_COMPLETION_INDEX" not in environment:
         return None
     place, (least, most) = _number(environment, "JOB_COMPLETION_INDEX"), wanted.bounds
@@ -174,7 +174,7 @@ def _kubernetes(environment: Mapping[str, str], wanted: Wanted, full_name: Calla
             f"Kubernetes: got hosts={wanted.hosts or 'nothing'} with JOB_COMPLETION_INDEX={place}, expected the Job's "
             "number of completions; set PODLINE_HOSTS to this number in the pod"
         )
-    host, _, domain = (name := full_name()).partition(".")
+    host, _, domain = (name := socket.getfqdn()).partition(".")
     if not domain or not host.endswith(f"-{place}"):
         raise SettingsError(
             f"Kubernetes: got host name {name!r}, expected JOB-{place}.SERVICE…; give the Job's pods a subdomain with "
@@ -185,7 +185,7 @@ def _kubernetes(environment: Mapping[str, str], wanted: Wanted, full_name: Calla
 
 
 # In this order: the addresses of TF_CONFIG, which a person or Podline sets, take precedence.
-_LAUNCHERS: dict[str, Callable[[Mapping[str, str], Wanted, Callable[[], str]], Cluster | None]] = {
+_LAUNCHERS: dict[str, Callable[[Mapping[str, str], Wanted], Cluster | None]] = {
     clusters.VARIABLE: _by_hand,
     "Slurm": _slurm,
     "Kubernetes": _kubernetes,

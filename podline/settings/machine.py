@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 import functools
 import os
-import socket
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -295,7 +294,7 @@ def cluster() -> Cluster:
         SettingsError: see :func:`podline.settings.launchers.discover`.
     """
     machine = load()
-    return discover(os.environ, Wanted(machine.cluster_port, machine.hosts), socket.getfqdn)
+    return discover(os.environ, Wanted(machine.cluster_port, machine.hosts))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -67,7 +67,8 @@ class ApiSettings(Frozen):
     def _insecure_is_local(self) -> ApiSettings:
         host = self.endpoint.rpartition(":")[0]
         if self.insecure and host not in _LOCAL:
-            raise ValueError(f"insecure=true with endpoint={self.endpoint!r}, expected an endpoint on this machine")
+            given = f"insecure=true with endpoint={self.endpoint!r}"
+            raise ValueError(f"{given}, expected an endpoint on this machine; set insecure=false")
         return self
 
     @property

@@ -19,7 +19,7 @@ from podline.documents.promotion import PROMOTION
 from podline.recipes import datasets, measures, own_code
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.durations import Duration
-from podline.recipes.kind_table import facts_of
+from podline.recipes.kind_table import facts_named
 from podline.recipes.own_code import with_code
 from podline.recipes.promotion_settings import RULES
 from podline.recipes.published_weights import PUBLISHED, Pretrained
@@ -132,7 +132,7 @@ def doubt_about(recipe: Recipe, manifest: Manifest) -> Doubt | None:
         return None
     every = [sum(each) for each in zip(*counts.values(), strict=True)]
     hashed = "test_share" in manifest.converter
-    return facts_of(recipe).targets.doubt(manifest.class_names, counts[TEST], every, is_hashed=hashed)
+    return facts_named(recipe.kind).targets.doubt(manifest.class_names, counts[TEST], every, is_hashed=hashed)
 
 
 def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
@@ -294,7 +294,7 @@ def evaluation_spec(training: TrainSpec, trained: TrainResult, split: str = JUDG
         split=split,
         batch_size=training.recipe.evaluation_batch_size,
         judging=training.recipe.task.judged(),
-        measures=_code_of(measures.ENTRY_POINTS) if facts_of(training.recipe).own_measures else {},
+        measures=_code_of(measures.ENTRY_POINTS) if facts_named(training.recipe.kind).own_measures else {},
         strategy=training.strategy,
     )
 

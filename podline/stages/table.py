@@ -185,7 +185,7 @@ PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predi
 EXPORT = Stage("export", ExportSpec, ExportResult, "podline.champions.serving.exporting:export")
 MODEL_CHECK = Stage("model-check", ModelCheckSpec, ModelCheck, "podline.champions.model_check:check")
 INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run")
-DATA_CHANGES = Stage("data-changes", DataChangesSpec, DataChanges, "podline.evaluation.data_changes:changes")
+DATA_CHANGES = Stage("data-changes", DataChangesSpec, DataChanges, "podline.evaluation.sheet:changes")
 SUSPECTS = Stage(
     "suspects",
     SuspectsSpec,

@@ -47,8 +47,7 @@ from podline.settings.machine import load
 from podline.store import digests
 from podline.store.cache import Cache, scratch_of
 from podline.store.cloud_storage import client, cloud_explained, forget_client, worth_trying
-from podline.store.contract import BUCKET_SCHEME, Listed, Store, explained
-from podline.store.marker import MARKER
+from podline.store.contract import BUCKET_SCHEME, MARKER, Listed, Store, explained
 from podline.store.prefetch import in_order
 
 # Attempts to replace an object; another writer may change it between a lookup and the upload.
@@ -230,7 +229,6 @@ class BucketStore(Store):
 
     @measured("store")
     def _publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
-        """Upload the file; see :meth:`Store.publish_file`."""
         del flush  # acknowledged data are safe
         with explained("read", source):
             content = _content(name, source)
@@ -250,7 +248,6 @@ class BucketStore(Store):
 
     @measured("store")
     def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
-        """Upload the file in place of a given generation; see :meth:`Store.swap`."""
         del flush
         if source is None:
             self._delete(name, version)
@@ -279,7 +276,6 @@ class BucketStore(Store):
 
     @measured("store")
     def _delete(self, name: str, version: str) -> None:
-        """See :meth:`Store.delete`."""
         # A repeated request cannot hit a newer object.
         there = version or getattr(self.find(name), "version", "")
         with self._explained("delete", self.where(name)), contextlib.suppress(api.NotFound, api.PreconditionFailed):
@@ -326,7 +322,7 @@ class BucketStore(Store):
         if there is not None and version:
             return ArtifactError(
                 f"{self.where(name)} has generation {there.version} now, but had {version} when it was first read; "
-                "nothing was mixed, run the command again"
+                "run the command again"
             )
         return StoreError(f"cannot read {self.where(name)}: it does not exist")
 

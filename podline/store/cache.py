@@ -1,9 +1,9 @@
 """A cache of objects that processes share, with a size limit; the least recently used copy is removed first.
 
-Each copy is a file named by a hash of its key (bucket, name, generation). A process lists the copies that it uses in
-its lease (:mod:`podline.store.uses`) until it ends, and locks a copy while it checks or fetches it. So no copy in use
-is removed, and two processes never fetch the same copy. An incomplete copy that no lease lists was left by a killed
-process. Copies are counted, created, renamed and removed under the guard lock of the leases.
+Each copy is a file named by a hash of its key (bucket, name, generation). Until a process ends, its lease
+(:mod:`podline.store.uses`) lists the copies that it uses. The process locks a copy while it checks or fetches the copy.
+So no copy in use is removed, and two processes never fetch the same copy. An incomplete copy that no lease lists was
+left by a killed process. Copies are counted, created, renamed and removed under the guard lock of the leases.
 """
 
 from __future__ import annotations

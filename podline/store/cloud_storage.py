@@ -138,9 +138,7 @@ def _explanation(what: str, error: Exception, deadline: float, option: str) -> P
             f"{what}: the bucket does not exist, or this account may not see it; check the name in {option}"
         )
     if isinstance(error, api.PreconditionFailed):
-        return ArtifactError(
-            f"{what}: another generation of the object was written meanwhile; nothing was mixed, run the command again"
-        )
+        return ArtifactError(f"{what}: another process wrote the object meanwhile; run the command again")
     if isinstance(error, api.BadRequest) and "requester pays" in str(error).lower():
         return StoreError(f"{what}: the bucket is requester-pays; set store.user_project to the project to bill")
     return StoreError(f"{what}: {_words(error)}")

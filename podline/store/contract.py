@@ -18,6 +18,7 @@ import errno
 import itertools
 import json
 import os
+import re
 import stat
 import threading
 from abc import ABC, abstractmethod
@@ -29,7 +30,6 @@ from typing import NamedTuple, TypeVar
 from podline.base.errors import ArtifactError, StoreError, StoreUnavailableError
 from podline.base.frozen import Json, is_object
 from podline.store import digests, fences, locks, uses
-from podline.store.marker import MARKER, holding_of
 from podline.store.retries import retried
 
 T = TypeVar("T")
@@ -38,6 +38,13 @@ BUCKET_SCHEME = "gs://"
 SCRATCH = ".podline"
 INDEX = "index.html"
 """The name of the page about all nights, in the root of a store."""
+MARKER = "podline-store.json"
+"""The name of the file that shows that a root is a store; without it nothing is deleted.
+
+Other programs use folders named ``runs`` and ``datasets`` too. The first publication into an empty root writes the
+marker, as does the next publication into a store of Podline 1.0.
+"""
+_HOLDING = re.compile(r"(datasets/[^/]+/[0-9a-f]{16}|runs/[^/]+-[0-9a-f]{12})/")
 _TEMPORARY = "tmp"
 # Errors of a mounted folder whose server or connection is down.
 _PASSING = frozenset(
@@ -102,6 +109,12 @@ def refused(action: str, path: Path | str, error: OSError) -> StoreError | None:
     return None
 
 
+def holding_of(name: str) -> str:
+    """Return the folder of the data set or run that contains a name; empty without a folder named as Podline does."""
+    found = _HOLDING.match(name)
+    return found[1] if found else ""
+
+
 class Listed(NamedTuple):
     """Name, size, time and version of a published object.
 
@@ -132,7 +145,7 @@ class Store(ABC):
         scratch: a folder on this machine for unpublished files.
         beside: a folder on this machine for local files that people use, such as generated samples.
         parallel: largest number of objects to fetch at once.
-        marks: whether the next publication writes the marker into an empty root; see :mod:`podline.store.marker`.
+        marks: whether the next publication writes the marker into an empty root; see :data:`MARKER`.
         read_only: whether this user may only read; ``scratch`` is then in the user's own cache.
         shared: whether a group shares the store, by the setting ``store.group``.
     """

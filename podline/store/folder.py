@@ -20,8 +20,7 @@ from podline.base.stopwatch import measured
 from podline.settings.machine import load
 from podline.store import digests, locks
 from podline.store.cache import scratch_of
-from podline.store.contract import SCRATCH, Listed, Store, entered, explained
-from podline.store.marker import MARKER
+from podline.store.contract import MARKER, SCRATCH, Listed, Store, entered, explained
 from podline.store.retries import retried
 
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -140,7 +139,6 @@ class FolderStore(Store):
 
     @measured("store")
     def _publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
-        """Move the file to its name; see :meth:`Store.publish_file`."""
         target = self.local(name)
         if not replace and _has_same(target, source):
             return
@@ -206,7 +204,6 @@ class FolderStore(Store):
 
     @measured("store")
     def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
-        """Compare the version and move the file under a lock; see :meth:`Store.swap`."""
         target = self.local(name)
         if source and flush:
             _sync(source)

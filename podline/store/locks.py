@@ -16,7 +16,7 @@ import socket
 import stat
 import time
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import IO
@@ -109,7 +109,7 @@ class Waiting:
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path, label: str) -> Generator[Path, None, None]:
-    """Create a folder below ``parent``, and delete it after the body; a lock shows :func:`sweep` that it is in use.
+    """Create a folder below ``parent``, and delete it after the body; a lock beside it shows that it is in use.
 
     Raises:
         OSError: the folder cannot be created.
@@ -126,23 +126,26 @@ def temporary_folder(parent: Path, label: str) -> Generator[Path, None, None]:
                 lock.unlink()
 
 
+def left_behind(parent: Path) -> Iterator[Path]:
+    """Yield the temporary folders of killed processes below ``parent``; hold the lock of each until the next one."""
+    names = set[str]()
+    with contextlib.suppress(OSError):  # not there, or another user's
+        names = {each.name.removesuffix(_SUFFIX) for each in parent.iterdir()}
+    for folder in (parent / name for name in sorted(names)):
+        lock = _lock_of(folder)
+        with contextlib.suppress(OSError), locked(lock, wait=False) as free:  # leftovers of other users stay
+            if free:
+                yield folder
+                lock.unlink(missing_ok=True)
+
+
 def sweep(parent: Path) -> int:
     """Delete the temporary folders of killed processes below ``parent``; return their number."""
-    try:
-        names = {each.name.removesuffix(_SUFFIX) for each in parent.iterdir()}
-    except OSError:  # not there, or another user's
-        return 0
-    return sum(_removed(parent / name) for name in names)
-
-
-def _removed(folder: Path) -> bool:
-    lock = _lock_of(folder)
-    with contextlib.suppress(OSError), locked(lock, wait=False) as free:  # leftovers of other users stay
-        if free:
-            shutil.rmtree(folder, ignore_errors=True)
-            lock.unlink(missing_ok=True)
-            return True
-    return False
+    swept = 0
+    for folder in left_behind(parent):
+        shutil.rmtree(folder, ignore_errors=True)
+        swept += 1
+    return swept
 
 
 def _lock_of(folder: Path) -> Path:

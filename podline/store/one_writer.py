@@ -21,7 +21,6 @@ import time
 import uuid
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -74,11 +73,6 @@ class LeaseDocument(Frozen):
     seconds: float
     holder: str
     record: Record | None = None
-
-
-class _Found(NamedTuple):
-    version: str
-    lease: LeaseDocument | None
 
 
 @contextlib.contextmanager
@@ -142,7 +136,8 @@ class Writer:
         """Wait until the lease is free or expired, and take it.
 
         Args:
-            mark: a file with the owner of the last lease on this machine, which has ended: this process has its lock.
+            mark: a file that names the owner of the last lease taken on this machine. This owner has ended, because
+                this process holds the lock beside the file.
             waits: called with the holder's description while another process holds the lease.
         """
         self._mark, gone, seen, since = mark, _marked(mark), "", 0.0
@@ -282,8 +277,8 @@ class Writer:
         if self.lost:
             raise OtherWriterError(
                 f"{self._store.where(self._folder)} has another writer, because this process was suspended, or cut off "
-                f"from the store, for more than {self.seconds:g} s; it writes no more. Run the same command again: it "
-                "waits for the other writer and uses its result"
+                f"from the store, for more than {self.seconds:g} s; this process writes no "
+                "more. Run the same command again: the command waits for the other writer and uses its result"
             )
 
     def _put(self, version: str) -> str:
@@ -295,18 +290,17 @@ class Writer:
         self._renewed = began
         return found
 
-    def _found(self) -> _Found:
+    def _found(self) -> tuple[str, LeaseDocument | None]:
         """Return version and content of the stored lease; empty version: no lease; None: an invalid one."""
         while True:
             found = self._store.find(self._name)
             if found is None:
-                return _Found("", None)
+                return "", None
             try:
-                return _Found(
-                    found.version, LeaseDocument.model_validate_json(self._store.read_bytes(self._name, found.version))
-                )
+                content = self._store.read_bytes(self._name, found.version)
+                return found.version, LeaseDocument.model_validate_json(content)
             except ValidationError:
-                return _Found(found.version, None)
+                return found.version, None
             except (ArtifactError, StoreError):
                 if self._store.find(self._name) == found:  # not replaced or deleted meanwhile
                     raise
@@ -327,10 +321,10 @@ class _Helper(Writer):
 
     def _renew(self) -> None:
         """Check that the owner still holds the lease."""
-        began, found = time.monotonic(), self._found()
-        if found.lease is None or found.lease.owner != self.owner:
+        began, (version, lease) = time.monotonic(), self._found()
+        if lease is None or lease.owner != self.owner:
             self._lose()
-        self._version, self._renewed = found.version, began
+        self._version, self._renewed = version, began
 
 
 _joining = threading.Lock()

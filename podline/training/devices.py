@@ -19,7 +19,7 @@ from podline.settings import environment
 from podline.settings import machine as settings
 from podline.settings.cluster import Cluster
 from podline.settings.strategies import accelerators
-from podline.training.workers import Agreement, WorkersAgreement, gathered
+from podline.training.workers import Agreement, gathered
 
 # The layout of a TPU's matrix unit: 8 × 128 tiles; see https://cloud.google.com/tpu/docs/performance-guide
 _TPU_BATCH = 128
@@ -77,15 +77,9 @@ def _strategy(name: str) -> tf.distribute.Strategy:
 
 
 def _fallen_back() -> list[str]:
-    """Return the CPU strategy for a machine without a usable GPU.
-
-    Raises:
-        SettingsError: the setting ``require_accelerator`` forbids it.
-    """
     if settings.load().require_accelerator:
         raise SettingsError(
-            f"strategy=auto: TensorFlow sees no GPU ({_there()}) and require_accelerator forbids the CPU; {_INSTALL}, "
-            "or ask for strategy=cpu"
+            f"strategy=auto: {_unseen()} and require_accelerator forbids the CPU; {_INSTALL}, or ask for strategy=cpu"
         )
     return _cpus(1)
 
@@ -95,21 +89,20 @@ def _shown() -> list[str]:
     return [] if environment.gpus_are_hidden() else accelerators()
 
 
-def _there() -> str:
-    return ", ".join(_shown()) or "the machine shows none either"
+def _unseen() -> str:
+    there = ", ".join(_shown()) or "the machine shows none either"
+    return f"TensorFlow sees no GPU ({there})"
 
 
 def fallback(strategy: str) -> str:
     """Return a warning if a strategy chose the CPU although the machine has an accelerator, else an empty string."""
     if strategy != "auto" or tf.config.list_physical_devices("GPU"):
         return ""
-    there = _shown()
-    return (
-        f"THE MODEL RUNS ON THE CPU: this machine has {', '.join(there)}, and TensorFlow cannot use it; "
-        f"{_INSTALL}; ask for strategy=tpu on a TPU VM, or for strategy=cpu to use the CPU; the setting "
-        "require_accelerator turns this warning into an error"
-        if there
-        else ""
+    there = ", ".join(_shown())
+    return there and (
+        f"THE MODEL RUNS ON THE CPU: this machine has {there}, and TensorFlow cannot use it; {_INSTALL}; ask for "
+        "strategy=tpu on a TPU VM, or for strategy=cpu to use the CPU; the setting require_accelerator turns this "
+        "warning into an error"
     )
 
 
@@ -134,9 +127,7 @@ def _gpus(name: str) -> list[str]:
     """Return the names of all GPUs, with memory growth enabled."""
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
-        raise SettingsError(
-            f"strategy={name}: TensorFlow sees no GPU ({_there()}); {_INSTALL}, or ask for strategy=cpu or auto"
-        )
+        raise SettingsError(f"strategy={name}: {_unseen()}; {_INSTALL}, or ask for strategy=cpu or auto")
     with _before_devices(name):
         for gpu in gpus:
             tf.config.experimental.set_memory_growth(gpu, True)
@@ -156,11 +147,7 @@ def _before_devices(strategy: str) -> Iterator[None]:
 
 
 def _workers(cluster: Cluster) -> tf.distribute.Strategy:
-    """Return the strategy of several processes once all have started; a single process gets the strategy ``auto``.
-
-    Raises:
-        WorkerLostError: some processes did not start in time.
-    """
+    """Return the strategy of several processes once all have started; a single process gets the strategy ``auto``."""
     if len(cluster.addresses) == 1:
         return _strategy("auto")
     for gpu in tf.config.list_physical_devices("GPU"):
@@ -181,9 +168,8 @@ def _tpu(name: str) -> tf.distribute.Strategy:
 
 def agreement(strategy: tf.distribute.Strategy) -> Agreement:
     """Return the object that makes decisions common to all processes of a strategy."""
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return WorkersAgreement(strategy, settings.cluster())
-    return Agreement()
+    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    return Agreement(strategy, settings.cluster() if several else None)
 
 
 def require_divisible(batch_size: int, accumulate: int, strategy: tf.distribute.Strategy) -> None:
@@ -205,15 +191,12 @@ def require_divisible(batch_size: int, accumulate: int, strategy: tf.distribute.
 
 def describe(strategy: tf.distribute.Strategy) -> str:
     """Describe the devices of a strategy: ``cpu``, ``gpu``, ``8 × tpu``."""
-    kind = _kind(strategy)
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        kind = "tpu"
+    else:
+        kind = "gpu" if tf.config.list_logical_devices("GPU") else "cpu"
     replicas = strategy.num_replicas_in_sync
     return kind if replicas == 1 else f"{replicas} × {kind}"
-
-
-def _kind(strategy: tf.distribute.Strategy) -> str:
-    if isinstance(strategy, tf.distribute.TPUStrategy):
-        return "tpu"
-    return "gpu" if tf.config.list_logical_devices("GPU") else "cpu"
 
 
 def warn_of_padding(setting: str, batch_size: int, strategy: tf.distribute.Strategy, reporter: Reporter) -> None:
@@ -228,14 +211,10 @@ def batch_advice(setting: str, batch_size: int, replicas: int, *, tpu: bool) -> 
     per_core = batch_size // replicas
     if not tpu or per_core % _TPU_BATCH == 0:
         return None
-    if per_core % _TPU_SUBLANE == 0:
-        return (
-            f"{setting}={batch_size}: {per_core} per TPU core, a multiple of {_TPU_SUBLANE} but not of {_TPU_BATCH}; "
-            f"part of each core's memory is padding; {setting}={_up(per_core, _TPU_BATCH) * replicas} fills it"
-        )
+    waste = "every core computes on padding" if per_core % _TPU_SUBLANE else "part of each core's memory is padding"
     return (
-        f"{setting}={batch_size}: {per_core} per TPU core, not a multiple of {_TPU_BATCH} (or at least of "
-        f"{_TPU_SUBLANE}): every core computes on padding; {setting}={_up(per_core, _TPU_BATCH) * replicas} fills it"
+        f"{setting}={batch_size}: {per_core} per TPU core, expected a multiple of {_TPU_BATCH} (at least of "
+        f"{_TPU_SUBLANE}): {waste}; {setting}={_up(per_core, _TPU_BATCH) * replicas} fills it"
     )
 
 

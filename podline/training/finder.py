@@ -45,10 +45,8 @@ DOCUMENT, CHART = "finder.json", "chart.png"
 _STEPS_AT_ONCE = 10
 # Tolerance between the ratio of two step sizes and the ratio of their rates.
 _TOLERANCE = 0.01
-Build = Callable[[list[keras.Variable]], keras.optimizers.Optimizer]
-
-
-Curve = npt.NDArray[np.float64]
+_Build = Callable[[list[keras.Variable]], keras.optimizers.Optimizer]
+_Curve = npt.NDArray[np.float64]
 
 # The weight of the previous average: the average covers about the last 10 losses.
 _SMOOTHING = 0.9
@@ -82,14 +80,7 @@ _SHARES = {
 
 
 class Suggestion(Frozen):
-    """A suggested learning rate and its reasons.
-
-    Attributes:
-        learning_rate: the rate to train with, as the peak of the recipe's schedule.
-        floor: the lowest and highest rate whose loss is near the minimum; None if the loss never falls.
-        blow_up: the rate from which the loss stays risen by half of its fall; None if the loss does not rise so far.
-        reasons: the explanation, as sentences.
-    """
+    """A suggested learning rate and its reasons; :class:`LearningRateResult` has the same fields."""
 
     learning_rate: float
     floor: tuple[float, float] | None
@@ -147,7 +138,7 @@ def _restore(spec: LearningRateSpec, store: Store, trainer: Trainer) -> None:
         ) from error
 
 
-def require_obedient(build: Build, low: float, high: float, steps: int) -> None:
+def require_obedient(build: _Build, low: float, high: float, steps: int) -> None:
     """Check that the optimizer's step sizes are proportional to the rate.
 
     An optimizer that caps its step sizes flattens every curve.
@@ -171,7 +162,7 @@ def require_obedient(build: Build, low: float, high: float, steps: int) -> None:
         )
 
 
-def _step_size(build: Build, rate: float, steps: int) -> tuple[str, float]:
+def _step_size(build: _Build, rate: float, steps: int) -> tuple[str, float]:
     """Return an optimizer's class name and its step size at step ``steps``, for a variable at zero.
 
     Differences are most exact in float32 near zero.
@@ -219,17 +210,14 @@ def _finish(
         "losses": losses,
     }
     store.publish_json(names[0], document, replace=True)
-    store.publish_bytes(names[1], rate_chart(rates, losses, found, title=_title(spec)), replace=True)
+    store.publish_bytes(names[1], _rate_chart(rates, losses, found, title=_title(spec)), replace=True)
     result = LearningRateResult(
         seconds=seconds,
         folder=spec.folder,
         chart=names[1],
-        learning_rate=found.learning_rate,
         recipe_rate=spec.recipe.schedule.learning_rate,
-        floor=found.floor,
-        blow_up=found.blow_up,
         steps=len(losses),
-        reasons=found.reasons,
+        **found.model_dump(),
     )
     complete(store, spec.folder, spec, result, names)
     return result
@@ -249,20 +237,17 @@ def _title(spec: LearningRateSpec) -> str:
     return f"{recipe.name}, {recipe.optimizer.kind}, batches of {recipe.batch_size}, {begins}"
 
 
-def moving_average(losses: npt.ArrayLike) -> Curve:
-    """Return the bias-corrected exponential moving average of n losses, float64 (n,).
-
-    Kingma, Ba: "Adam", ICLR 2015, section 3.
-    """
+def _moving_average(losses: npt.ArrayLike) -> _Curve:
+    """Return the bias-corrected average of Kingma, Ba: "Adam", ICLR 2015, section 3; float64 (n,)."""
     values = np.asarray(losses, np.float64)
     averages: Any = lfilter([1 - _SMOOTHING], [1, -_SMOOTHING], values)
     return averages / (1 - _SMOOTHING ** np.arange(1, len(values) + 1))
 
 
-def smoothed(losses: npt.ArrayLike) -> Curve:
+def _smoothed(losses: npt.ArrayLike) -> _Curve:
     """Return the mean of the forward and backward moving averages, float64 (n,), in which minima do not shift."""
     values = np.asarray(losses, np.float64)
-    return (moving_average(values) + moving_average(values[::-1])[::-1]) / 2
+    return (_moving_average(values) + _moving_average(values[::-1])[::-1]) / 2
 
 
 def explodes_at(losses: Sequence[float]) -> int | None:
@@ -274,7 +259,7 @@ def explodes_at(losses: Sequence[float]) -> int | None:
     values = np.asarray(losses, np.float64)
     finite = np.isfinite(values)
     end = len(values) if finite.all() else int(np.argmin(finite))
-    averages = moving_average(values[:end])
+    averages = _moving_average(values[:end])
     usual = float(np.max(averages[:LEAST_STEPS], initial=-math.inf))
     limits = np.maximum(scaled(np.minimum.accumulate(averages), _EXPLODED), scaled(usual, 2))
     exploded = np.flatnonzero(averages > limits)
@@ -295,7 +280,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
             f"{LEAST_STEPS} steps: begin with a lower rate, or take more steps"
         )
     bounded = np.minimum(losses, scaled(float(np.mean(losses[: LEAST_STEPS // 4])), _MOST))
-    curve = smoothed(bounded)
+    curve = _smoothed(bounded)
     bottom = int(np.argmin(curve))
     start, lowest = float(np.mean(curve[: max(bottom // 5, 1)])), float(curve[bottom])
     # Differences of neighbouring losses contain no trend, so they give the noise of the mean of two averages.
@@ -356,12 +341,11 @@ def _two_digits(rate: float) -> float:
 _MUTED, _CURVE, _CHOSEN, _BLOW_UP = "#6b6b6b", "#1f6feb", "#1a7f37", "#c0392b"
 
 
-def rate_chart(rates: Sequence[float], losses: Sequence[float], found: Suggestion, title: str) -> bytes:
-    """Draw the search as a PNG."""
+def _rate_chart(rates: Sequence[float], losses: Sequence[float], found: Suggestion, title: str) -> bytes:
     with mpl.rc_context({"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.4}):
         figure = Figure(figsize=(7.2, 4.2), dpi=144, layout="constrained", facecolor="white")
         axes = figure.add_subplot()
-        smooth = smoothed(losses)
+        smooth = _smoothed(losses)
         axes.semilogx(rates, losses, color=_CURVE, alpha=0.25, linewidth=0.8)
         axes.semilogx(rates, smooth, color=_CURVE, linewidth=1.8, label="loss, smoothed")
         if found.floor is not None:

@@ -173,7 +173,7 @@ def _collapsed(probe: ProbeFigures) -> Iterable[Finding]:
 
 
 @runtime_checkable
-class JudgesMeasures(Protocol):
+class _JudgesMeasures(Protocol):
     """An objective whose measures show problems that its loss does not show."""
 
     def faults(self, measures: Mapping[str, float]) -> Iterable[Finding]:
@@ -183,11 +183,11 @@ class JudgesMeasures(Protocol):
 
 def judge_measures(findings: Findings, evaluation: EvaluationLine, objective: object, warmup: int) -> None:
     """Record an objective's findings after the warm-up; during the warm-up outputs may be near zero."""
-    if isinstance(objective, JudgesMeasures) and evaluation.step > warmup:
+    if isinstance(objective, _JudgesMeasures) and evaluation.step > warmup:
         findings.judged(_OF_MEASURES, evaluation.step, objective.faults(evaluation.measures))
 
 
-class Fit(NamedTuple):
+class _Fit(NamedTuple):
     """An evaluation, and the training steps since the previous evaluation.
 
     Attributes:
@@ -201,11 +201,7 @@ class Fit(NamedTuple):
     accuracy: float
 
     def fits_better(self, risen: bool) -> bool:
-        """Return whether the training accuracy is significantly above the evaluated accuracy.
-
-        Args:
-            risen: whether the evaluation's loss has risen, so that a smaller gap is enough.
-        """
+        """Return whether the training accuracy is above the evaluated one by more than sampling noise and a gap."""
         right = round(self.line.accuracy * self.line.examples)
         high = wilson_interval(right, self.line.examples).high
         return self.accuracy > high + (ACCURACY_GAP_RISEN if risen else ACCURACY_GAP)
@@ -215,14 +211,9 @@ class JudgeOverfitting:
     """Compares the training examples with the evaluated ones, after each evaluation."""
 
     def __init__(self, findings: Findings, helps: Sequence[str]) -> None:
-        """Begin without evaluations.
-
-        Args:
-            findings: the findings of the run.
-            helps: remedies against overfitting, for the suggestion.
-        """
+        """Begin without evaluations; ``helps`` are remedies against overfitting, for the suggestion."""
         self._findings, self._helps = findings, helps
-        self._fits, self._steps = list[Fit](), list[StepsLine]()
+        self._fits, self._steps = list[_Fit](), list[StepsLine]()
 
     def note(self, line: MetricsLine) -> None:
         """Add a line of the run: training steps or an evaluation."""
@@ -234,7 +225,7 @@ class JudgeOverfitting:
                 float(np.average([getattr(steps, name) for steps in self._steps], weights=weights))
                 for name in ("loss", "accuracy")
             )
-            self._fits.append(Fit(line, loss, accuracy))
+            self._fits.append(_Fit(line, loss, accuracy))
             self._steps = []
 
     def judge(self, step: int) -> None:
@@ -249,7 +240,7 @@ class JudgeOverfitting:
             found = [self._finding(latest[-1], lowest if risen else None)] if overfits else []
         self._findings.judged(("overfitting",), step, found)
 
-    def _finding(self, last: Fit, lowest: Fit | None) -> Finding:
+    def _finding(self, last: _Fit, lowest: _Fit | None) -> Finding:
         line, said = last.line, list[str]()
         shown = {"loss": line.loss, "training_loss": last.loss}
         if not np.isnan(last.accuracy):

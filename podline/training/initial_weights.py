@@ -68,7 +68,11 @@ def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> In
             continue
         values = _in_order(variables, stored[sources[name]])
         if values is None:
-            others.append(_other(name, variables, stored[sources[name]]))
+            shapes = [
+                tuple(tuple(each.shape) for each in side)
+                for side in (stored[sources[name]].values(), variables.values())
+            ]
+            others.append(OtherShape(layer=name, in_file=shapes[0], in_model=shapes[1]))
             continue
         for variable, value in zip(variables.values(), values, strict=True):
             variable.assign(value)
@@ -131,14 +135,6 @@ def _in_order(variables: _Variables, stored: dict[str, Array]) -> list[Array] | 
             return None
         values = [by_shape[shape] for shape in shapes if shape in by_shape]
     return values if len(stored) == len(shapes) and [value.shape for value in values] == shapes else None
-
-
-def _other(name: str, variables: _Variables, stored: dict[str, Array]) -> OtherShape:
-    return OtherShape(
-        layer=name,
-        in_file=tuple(value.shape for value in stored.values()),
-        in_model=tuple(tuple(variable.shape) for variable in variables.values()),
-    )
 
 
 def _first(names: Any) -> str:

@@ -1,11 +1,4 @@
-"""Measures the speed of a recipe's input and of its training step, in a child process or a notebook.
-
-======= =============================================================================================================
-read    :meth:`~podline.input.pipeline.TrainingInput.read`: records gathered from the mapped files into one array
-augment :meth:`~podline.input.pipeline.TrainingInput.augmented`: random augmentation of the records
-step    training steps on this input, and the share of their time in which they wait for input
-======= =============================================================================================================
-"""
+"""Measures the speed of a recipe's input and of its training step, in a child process or a notebook."""
 
 # pyright: standard
 from __future__ import annotations

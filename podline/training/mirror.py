@@ -14,8 +14,9 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Generator
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from podline.base.errors import OtherWriterError, PodlineError, PreemptedError, StoreUnavailableError
 from podline.base.progress import Reporter
@@ -49,14 +50,14 @@ def fetch_run(store: Store, folder: str, near: FolderStore) -> None:
 
 
 class Mirror:
-    """A run's folder on this machine; a thread copies its files to the store.
+    """A run's folder on this machine; while a ``with`` block runs, a thread copies its files to the store.
 
     Attributes:
         near: the store on this machine; the run has the same name in it.
     """
 
     def __init__(self, store: Store, folder: str, patience: float, reporter: Reporter) -> None:
-        """Prepare a mirror; call :meth:`begin` first.
+        """Prepare a mirror.
 
         Args:
             store: the store of the run.
@@ -77,7 +78,7 @@ class Mirror:
         """Return whether the store has been unavailable for longer than ``patience``, or refuses an upload."""
         return self._failure is not None
 
-    def begin(self) -> None:
+    def __enter__(self) -> Self:
         """Fetch the run if the store's copy is newer, and start the thread.
 
         Raises:
@@ -94,9 +95,12 @@ class Mirror:
             )
             self._bring()
         self._thread.start()
+        return self
 
     @measured("store")
-    def end(self, error: BaseException | None) -> None:
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
         """Upload the remaining files, and delete the local folder if the run is done.
 
         Raises:
@@ -183,16 +187,3 @@ def _turn(name: str) -> tuple[int, str]:
     if "/stages/" in name:
         return 2, name
     return int("/checkpoints/" in name and name.endswith(".json")), name
-
-
-@contextlib.contextmanager
-def mirrored(store: Store, folder: str, patience: float, reporter: Reporter) -> Generator[Mirror, None, None]:
-    """Mirror a run while the body runs; see :class:`Mirror`."""
-    mirror = Mirror(store, folder, patience, reporter)
-    mirror.begin()
-    try:
-        yield mirror
-    except BaseException as error:
-        mirror.end(error)
-        raise
-    mirror.end(None)

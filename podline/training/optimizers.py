@@ -64,7 +64,7 @@ def build_optimizer(
     if isinstance(optimizer, Muon):
         optimizer.filter_axes = filter_axes(layers)
     decay = _decay_of(settings)
-    factors = [rate_of(variable.path, settings.rates) for variable in variables]
+    factors = [_rate_of(variable.path, settings.rates) for variable in variables]
     unused = settings.rates.keys() - {prefix for prefix, _ in factors}
     if unused and variables:
         raise SettingsError(
@@ -72,26 +72,20 @@ def build_optimizer(
             f"the weights are: {', '.join(variable.path for variable in variables)}"
         )
     decays = [decay if is_kernel(variable) else 0.0 for variable in variables]
-    scale_steps(optimizer, [factor for _, factor in factors], decays)
+    _scale_steps(optimizer, [factor for _, factor in factors], decays)
     optimizer.build(variables)
     return optimizer
 
 
-def rate_of(path: str, rates: Mapping[str, float]) -> tuple[str, float]:
+def _rate_of(path: str, rates: Mapping[str, float]) -> tuple[str, float]:
     """Return the longest prefix that matches a weight's path, and the prefix's factor; ``""`` and 1 without a match."""
     matching = [prefix for prefix in rates if fnmatchcase(path, f"{prefix}*")]
     prefix = max(matching, key=len, default="")
     return prefix, rates[prefix] if matching else 1.0
 
 
-def scale_steps(optimizer: Any, factors: Sequence[float], decays: Sequence[float]) -> None:
-    """Make an optimizer apply weight decay before each step, and scale the rate of each variable.
-
-    Args:
-        optimizer: an optimizer without weight decay.
-        factors: factor of the learning rate of each variable.
-        decays: weight decay of each variable.
-    """
+def _scale_steps(optimizer: Any, factors: Sequence[float], decays: Sequence[float]) -> None:
+    """Make an optimizer decay each variable before its step, and scale the variable's learning rate."""
     take_step = optimizer.update_step
 
     def update_step(gradient: Tensor, variable: Tensor, learning_rate: Tensor) -> None:

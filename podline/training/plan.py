@@ -191,9 +191,6 @@ def _evaluations(recipe: Recipe, total: int, epochs: Epochs) -> tuple[int, ...]:
 
     If the batch size is constant, the steps are equally far apart. If it changes, the n-th evaluation follows after n
     times the epochs of ``evaluate_every``.
-
-    Raises:
-        SettingsError: there are too many evaluations.
     """
     every = recipe.evaluate_every
     if every is None or not recipe.evaluates:
@@ -221,13 +218,12 @@ def _phases(recipe: Recipe, total: int, epochs: Epochs) -> tuple[Phase, ...]:
     begun = [(first, phase) for first, phase in starts if first < total]
     ends = [*(first for first, _ in begun[1:]), total]
     return tuple(
-        Phase(first, end, phase, _schedule(phase.schedule, total, epochs, range(first, end)))
+        Phase(first, end, phase, _schedule(phase.schedule, range(first, end), total, epochs))
         for (first, phase), end in zip(begun, ends, strict=True)
     )
 
 
-def _schedule(settings: ScheduleSettings, total: int, epochs: Epochs, phase: range) -> Schedule:
-    """Return a phase's schedule, which covers the run of ``total`` steps, or only the phase."""
-    if settings.by_phase:
-        return build_schedule(settings, len(phase), epochs, phase.start)
-    return build_schedule(settings, total, epochs)
+def _schedule(settings: ScheduleSettings, phase: range, total: int, epochs: Epochs) -> Schedule:
+    """Return the schedule of a phase, which covers all ``total`` steps or, with ``by_phase``, only the phase."""
+    covered = phase if settings.by_phase else range(total)
+    return build_schedule(settings, len(covered), epochs, covered.start)

@@ -26,7 +26,7 @@ from podline import __version__
 from podline.base.errors import ArtifactError, SettingsError
 from podline.base.figures import size
 from podline.data.records import IMAGE
-from podline.recipes.kind_table import code_of_targets, facts_of
+from podline.recipes.kind_table import code_of_targets, facts_named
 from podline.stages.tools import Preflight
 from podline.store import digests
 from podline.training import devices
@@ -146,7 +146,7 @@ def rehearse(
             for phase in run.plan.phases
             if run.batches(phase).image_shape == shape
         ]
-        require_memory(run.state.model, max(sizes, default=0) // run.agreement.processes, available_memory())
+        _require_memory(run.state.model, max(sizes, default=0) // run.agreement.processes, available_memory())
     _look_at_examples(run)
     before = run.state.snapshot()
     with permanent(run.spec):
@@ -209,7 +209,7 @@ def _look_at_examples(run: Run) -> None:
     if run.shared.exists(name):
         return
     fields = tuple(field.name for field in run.manifest.fields if field.name != IMAGE)
-    reader, targets = run.training_reader, facts_of(run.recipe).targets
+    reader, targets = run.training_reader, facts_named(run.recipe.kind).targets
     for start in range(0, len(reader), _AT_ONCE):
         run.reporter.progress(start, len(reader), "examples checked")
         part = np.arange(start, min(start + _AT_ONCE, len(reader)))
@@ -225,12 +225,8 @@ def _look_at_examples(run: Run) -> None:
         run.shared.publish_json(name, {"dataset": run.manifest.folder, **described}, replace=True)
 
 
-def require_memory(model: keras.Model, batch_size: int, available: int | None) -> None:
-    """Check that a batch may fit into memory.
-
-    Raises:
-        SettingsError: the outputs of convolutions and dense layers, which the backward pass needs, exceed the memory.
-    """
+def _require_memory(model: keras.Model, batch_size: int, available: int | None) -> None:
+    """Check that memory has room for the outputs of convolutions and dense layers, which the backward pass needs."""
     outputs: list[Any] = [layer.output for layer in model.layers if isinstance(layer, _KEPT_OUTPUTS)]
     needed = batch_size * sum(tf.as_dtype(output.dtype).size * math.prod(output.shape[1:]) for output in outputs)
     if available is not None and needed > available:
@@ -253,7 +249,6 @@ def available_memory() -> int | None:
 
 
 def _device_memory() -> int:
-    """Return the peak memory of the first GPU in bytes; 0 without a GPU."""
     if not tf.config.list_logical_devices("GPU"):
         return 0
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])

@@ -161,16 +161,17 @@ class Trainer:
 
     def multiply_adds(self, phase: Phase) -> int:
         """Return the multiply-adds, as far as known, of a forward pass for one training image of a phase."""
-        return forward_multiply_adds(for_images(self.state.model, self.batches(phase).image_shape))
+        return forward_multiply_adds(_for_images(self.state.model, self.batches(phase).image_shape))
 
     def network(self, phase: Phase) -> keras.Model:
         """Return the model for the images of a phase; only the phase's layers are trainable.
 
         Raises:
-            SettingsError: ``trainable_layers`` names a layer that the model does not have.
+            SettingsError: ``trainable_layers`` names a layer that the model does not have, or a layer needs
+                images of the model's own shape.
         """
         self.state.let_train(phase.recipe.trainable_layers)
-        return for_images(self.state.model, self.batches(phase).image_shape)
+        return _for_images(self.state.model, self.batches(phase).image_shape)
 
     def training_steps(
         self,
@@ -286,8 +287,9 @@ class Run(Trainer):
             reader.require_unchanged()
 
     def go_back_to(self, step: int) -> None:
-        """Restore the state of an earlier step, but keep the number of steps done."""
-        self.state.go_back(self.checkpoints.arrays(self.checkpoints.describe(step)))
+        """Restore the state of an earlier step, but keep the number of steps done: the order of batches goes on."""
+        arrays = self.checkpoints.arrays(self.checkpoints.describe(step))
+        self.state.restore({**arrays, STEPS: np.array(self.state.total_steps_done)})
 
     def tell(self, event: EventKind, step: int, message: str) -> None:
         """Write an event to the log and to ``events.jsonl``."""
@@ -415,12 +417,8 @@ class PhasedSteps:
         )
 
 
-def for_images(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
-    """Return a model with the same layers for images of another shape.
-
-    Raises:
-        SettingsError: a layer needs images of the model's own shape.
-    """
+def _for_images(model: keras.Model, shape: tuple[int, ...]) -> keras.Model:
+    """Return a model with the same layers for images of another shape."""
     [images] = model.inputs
     if shape == tuple(images.shape[1:]):
         return model

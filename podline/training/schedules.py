@@ -119,11 +119,7 @@ _INTERVALS = {"decay_every": "exponential", "period": "restarts"}
 
 
 def _interval(settings: ScheduleSettings, name: str, total_steps: int, epochs: Epochs) -> int:
-    """Return the interval ``decay_every`` or ``period`` in steps; 0 if the schedule does not use it.
-
-    Raises:
-        SettingsError: the interval is below one step, or given in epochs although the batch size changes.
-    """
+    """Return the interval ``decay_every`` or ``period`` in steps; 0 if the schedule does not use it."""
     if settings.kind != _INTERVALS[name]:
         return 0
     part: Part = dict(settings)[name]

@@ -45,7 +45,7 @@ def learning_rate_spec(
     """
     begins: dict[str, Any] = {}
     if run:
-        training, checkpoint = training_of(store, run, recipe), newest_checkpoint(store, run)
+        training, checkpoint = training_of(store, run, recipe), _newest_checkpoint(store, run)
         recipe, fingerprint = training.recipe, training.fingerprint
         begins = {"run": run, "checkpoint_step": checkpoint.step, "checkpoint_sha256": checkpoint.sha256}
     recipe = settled(store, (choices or Choices()).apply(recipe))
@@ -62,12 +62,8 @@ def learning_rate_spec(
     )
 
 
-def newest_checkpoint(store: Store, name: str) -> Checkpoint:
-    """Return a run's newest checkpoint whose files exist with their recorded sizes, without deleting any file.
-
-    Raises:
-        StoreError: the run has no such checkpoint.
-    """
+def _newest_checkpoint(store: Store, name: str) -> Checkpoint:
+    """Return a run's newest checkpoint whose files exist with their recorded sizes, without deleting any file."""
     training = training_of(store, name)
     folder = CheckpointFolder(store, training.folder, training.digest())
     for step in folder.steps():

@@ -159,14 +159,6 @@ class TrainingState:
             assign(variables, parts[group])
         self.total_steps_done = int(arrays[STEPS])
 
-    def go_back(self, arrays: Arrays) -> None:
-        """Restore an earlier snapshot, but keep the number of steps done, so that the order of batches goes on.
-
-        Raises:
-            ArtifactError: the snapshot has other names or shapes.
-        """
-        self.restore({**arrays, STEPS: np.array(self.total_steps_done)})
-
     @property
     def variables(self) -> list[keras.Variable]:
         """All variables that a snapshot contains."""

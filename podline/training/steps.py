@@ -233,7 +233,6 @@ def _in_place(tensor: Tensor) -> Tensor:
 
 
 def _compiled(step: Callable[..., Any], *, jit: bool) -> Callable[..., Any]:
-    """Return the step function, compiled by XLA if ``jit`` is set."""
     return tf.function(step, autograph=False, jit_compile=True) if jit else step
 
 

@@ -21,7 +21,7 @@ from podline.documents.initial_weights import INITIAL_WEIGHTS
 from podline.documents.ledger_entry import Load
 from podline.documents.log_writers import EventLog, MetricsLog
 from podline.documents.manifest import TEST, TRAIN, read_manifest
-from podline.documents.metrics_log import EVENTS, METRICS, EarlyStopLine, MetricsLines, StopLine
+from podline.documents.metrics_log import EVENTS, METRICS, EarlyStopLine, EventKind, MetricsLines, StopLine
 from podline.documents.model_description import DESCRIPTION, training_pflop
 from podline.documents.origins import ORIGIN
 from podline.ledger.load import LoadMeter
@@ -46,7 +46,7 @@ from podline.training.decisions import ending, latest, stopped_by
 from podline.training.export import KERAS, export_model
 from podline.training.hooks import RunClock
 from podline.training.loop import stop_on_sigterm
-from podline.training.mirror import fetch_run, mirrored
+from podline.training.mirror import Mirror, fetch_run
 from podline.training.run import Run, build_trainer, configure_process
 from podline.training.state import TrainingState
 from podline.training.workers import Agreement
@@ -55,6 +55,11 @@ from podline.training.workers import Agreement
 _SURE = 0.9
 # Outputs of a training that later stages do not need.
 _BESIDE = (EVENTS, "checkpoints/", "tensorboard/")
+_EARLY_ENDS: dict[type[Exception], EventKind] = {
+    PreemptedError: "preempted",
+    DivergenceError: "diverged",
+    PrunedError: "pruned",
+}
 
 
 def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
@@ -112,11 +117,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
 
 def _require_shares(recipe: Recipe, hosts: int) -> None:
-    """Check that the number of hosts divides every batch size, before any host waits for the others.
-
-    Raises:
-        SettingsError: the hosts cannot share a batch equally.
-    """
+    """Check that the number of hosts divides every batch size, before any host waits for the others."""
     sizes = {phase.batch_size for _, phase in recipe.by_phase}
     if (fitting := sharing(hosts, Wanted(0, ""), sizes)) != hosts:
         raise SettingsError(
@@ -141,7 +142,7 @@ def _writing(
             if writer.waited and isinstance(store, FolderStore):
                 _copy_open_files(store, spec.folder)
         if agreement.chief and not isinstance(store, FolderStore):
-            mirror = stack.enter_context(mirrored(store, spec.folder, load().store.patience, reporter))
+            mirror = stack.enter_context(Mirror(store, spec.folder, load().store.patience, reporter))
             output, lost = mirror.near, lambda: mirror.lost
         agreement.meet()  # the chief's files are in the store
         if not agreement.chief:
@@ -266,14 +267,8 @@ def _noted(spec: TrainSpec, events: EventLog, state: TrainingState) -> Iterator[
     """Write an event that says why the run ended early, if the body raises an error."""
     try:
         yield
-    except PreemptedError as error:
-        events.write("preempted", state.step, str(error))
-        raise
-    except DivergenceError as error:
-        events.write("diverged", state.step, str(error))
-        raise
-    except PrunedError as error:
-        events.write("pruned", state.step, str(error))
+    except (PreemptedError, DivergenceError, PrunedError) as error:
+        events.write(_EARLY_ENDS[type(error)], state.step, str(error))
         raise
     except tf.errors.OpError as error:
         if spec.by_workers and (gone := lost_host(type(error).__name__, str(error))):
@@ -298,7 +293,6 @@ def _pflop(run: Run) -> float:
 
 @measured("saving")
 def _finish(run: Run, clock: RunClock, traces: int, used: Load | None) -> TrainResult:
-    """Publish the model and write its completion record."""
     spec, plan, steps = run.spec, run.plan, run.state.step
     run.require_data_unchanged()
     run.state.let_train(("",))

@@ -9,11 +9,10 @@ the same order. A loss, a score and the step number are equal in all processes a
 from __future__ import annotations
 
 import hashlib
-import queue
 import socket
 import threading
-import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,23 +26,29 @@ _DIGITS = 12
 
 
 class Agreement:
-    """Makes the decisions of a single process: its values are the common values.
+    """Makes the common decisions of the processes of a strategy; a single process decides alone.
 
     Attributes:
         chief: whether this process writes to the store.
         processes: number of processes.
     """
 
-    chief = True
-    processes = 1
+    def __init__(self, strategy: tf.distribute.Strategy, cluster: Cluster | None = None) -> None:
+        """Prepare meetings; ``cluster`` has the processes of a ``MultiWorkerMirroredStrategy``."""
+        self.chief = not cluster or cluster.chief
+        self._place, self.processes = (cluster.place, len(cluster.addresses)) if cluster else (0, 1)
+        self._strategy = strategy
+        self._replicas = strategy.num_replicas_in_sync // self.processes
+        # Each graph has its own keys for its sums, so processes cannot confuse two meetings.
+        self._sum = tf.function(lambda values: strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None))
 
     def any(self, value: bool) -> bool:
         """Return whether any process passes True."""
-        return value
+        return bool(self._table(int(value)).any())
 
     def of_chief(self, value: int) -> int:
         """Return the number that the chief passes, −2⁵³ … 2⁵³."""
-        return value
+        return int(self._table(value)[0])
 
     def meet(self) -> None:
         """Wait until all processes call this."""
@@ -55,35 +60,14 @@ class Agreement:
         Raises:
             ArtifactError: the values differ; every process raises it.
         """
-
-
-class WorkersAgreement(Agreement):
-    """Makes the common decisions of the processes of a ``tf.distribute.MultiWorkerMirroredStrategy``."""
-
-    def __init__(self, strategy: tf.distribute.Strategy, cluster: Cluster) -> None:
-        self.chief, self._place, self.processes = cluster.chief, cluster.place, len(cluster.addresses)
-        self._strategy = strategy
-        self._replicas = strategy.num_replicas_in_sync // self.processes
-        # Each graph has its own keys for its sums, so processes cannot confuse two meetings.
-        self._sum = tf.function(lambda values: strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None))
-
-    def any(self, value: bool) -> bool:
-        """Return whether any process passes True."""
-        return bool(self._table(int(value)).any())
-
-    def of_chief(self, value: int) -> int:
-        """Return the number that the chief passes."""
-        return int(self._table(value)[0])
-
-    def require_same(self, what: str, value: str) -> None:
-        """Raise an error in every process if the values differ."""
         number = int(hashlib.sha256(value.encode()).hexdigest()[:_DIGITS], 16)
         if self.any(self.of_chief(number) != number):
             raise ArtifactError(f"{what} differ between the workers; here: {value}; start all of them again")
 
-    @measured("hosts")
     def _table(self, value: int) -> np.ndarray:
         """Gather ``value`` from every process: int64, (processes,), by rank."""
+        if self.processes == 1:
+            return np.array([value])
 
         def row(context: Any) -> tf.Tensor:
             first = context.replica_id_in_sync_group % self._replicas == 0
@@ -91,14 +75,14 @@ class WorkersAgreement(Agreement):
             values[self._place] = value if first else 0
             return tf.constant(values)
 
-        return self._sum(self._strategy.experimental_distribute_values_from_function(row)).numpy()
+        with measured("hosts"):
+            return self._sum(self._strategy.experimental_distribute_values_from_function(row)).numpy()
 
 
 T = TypeVar("T")
 
 # Workers do not all start at once: by hand, by schedulers, or after a retry's delay.
 GATHERING_SECONDS = 600.0
-_POLL = 0.2
 _ANSWER_SECONDS = 2.0
 
 
@@ -109,27 +93,19 @@ def gathered(make: Callable[[], T], cluster: Cluster, seconds: float = GATHERING
         WorkerLostError: some workers did not join in time; the message names those that do not answer.
         Exception: an error of ``make``.
     """
-    answers: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()
+    made: Future[T] = Future()
 
     def work() -> None:
         try:
-            answers.put((make(), None))
+            made.set_result(make())
         except Exception as error:
-            answers.put((None, error))
+            made.set_exception(error)
 
     # A thread that waits in native code cannot be interrupted, so it is left behind.
     threading.Thread(target=work, name="gathering", daemon=True).start()
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            made, error = answers.get(timeout=_POLL)
-        except queue.Empty:
-            if time.monotonic() > deadline:
-                raise WorkerLostError(_missing(cluster, seconds)) from None
-            continue
-        if error is not None:
-            raise error
-        return made  # pyright: ignore[reportReturnType] (what was made, whatever it is)
+    if not wait([made], timeout=seconds).done:
+        raise WorkerLostError(_missing(cluster, seconds))
+    return made.result()
 
 
 def _missing(cluster: Cluster, seconds: float) -> str:

@@ -6,10 +6,9 @@ import os
 import resource
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import fault_proxy
 import numpy as np
@@ -21,6 +20,7 @@ from gcs_emulator import upload
 from killed_conversions import convert_silently, require_death, start
 from raw_cifar import contents, convert_spec, write_raw_cifar
 from small_dataset import validation_of
+from waiting import wait_until
 
 from podline.base.errors import ChildKilledError, SourceError, StoreError
 from podline.base.progress import Event, Reporter, silent
@@ -48,7 +48,6 @@ def spec(tmp_path: Path, raw: Path) -> ConvertSpec:
 
 
 def litter(spec: ConvertSpec) -> list[Path]:
-    """Temporary files that are left."""
     temporary = Path(spec.root) / ".podline" / "tmp"
     return sorted(temporary.rglob("*")) if temporary.exists() else []
 
@@ -237,11 +236,7 @@ def test_a_bucket_gives_what_a_folder_gives_through_a_bad_network(
     assert not any((tmp_path / "cache" / "objects").glob("*.half"))
 
 
-T = TypeVar("T")
-
-
 def children(process: int) -> list[int]:
-    """The processes that a process started and that live."""
     return [
         child for child in (int(folder.name) for folder in Path("/proc").glob("[0-9]*")) if parent(child) == process
     ]
@@ -309,14 +304,14 @@ def test_a_killed_worker_process_is_worth_another_try(
 ) -> None:
     spec = given["cifar"].model_copy(update={"root": str(tmp_path / "root")})
     process = start(convert_until_killed, spec.model_copy(update={"workers": 2}))
-    workers = wait_for(lambda: children(process.pid or 0))
+    workers = wait_until(lambda: children(process.pid or 0))
     if moment == "working":
-        wait_for(lambda: list(Path(spec.root).glob("datasets/*/*/*.tfrecord-*")))
+        wait_until(lambda: list(Path(spec.root).glob("datasets/*/*/*.tfrecord-*")))
     os.kill(workers[0], signal.SIGKILL)
     process.join(240)
     assert process.exitcode == 9
     if moment == "working":  # a worker that has never spoken to us looks for us for a minute more
-        wait_for(lambda: not any((Path("/proc") / str(worker)).exists() for worker in workers))
+        wait_until(lambda: not any((Path("/proc") / str(worker)).exists() for worker in workers))
     convert(spec, silent())
     assert contents(spec) == contents(given["cifar"])
 
@@ -340,12 +335,3 @@ def test_ten_times_the_images_need_the_same_memory(tmp_path: Path) -> None:
     assert written[1] - written[0] > 90_000_000
     # The annotations and the plan, about 4 kB for each of these images; a hundredth of them would be in COCO's folders.
     assert peaks[1] - peaks[0] < 15_000_000, peaks
-
-
-def wait_for(condition: Callable[[], T], seconds: float = 240) -> T:
-    """What a condition gives as soon as it gives something."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found

@@ -71,8 +71,6 @@ class ManyShards(FolderStore):
 
 
 class Done(PipelineResult):
-    """A job that is done."""
-
     def wait_until_finish(self, duration: int | None = None) -> Any:
         return self.state
 
@@ -93,7 +91,6 @@ def opened(spec: ConvertSpec, store: Store) -> ManySplits:
 
 
 def convert_many(work: Path) -> dict[str, float]:
-    """Convert; return the bytes that were needed."""
     spec = convert_spec(work / "root", write_raw_cifar(work / "raw"), shard_bytes=1000 * 3126, min_shards=1)
     engine, store = Weighing(), ManyShards(Path(spec.root))
     job = Job(JobContext(spec.root, "jobs/many", "prism"), store, silent(), lambda _name: beam.Pipeline(runner=engine))

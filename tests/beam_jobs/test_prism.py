@@ -8,18 +8,18 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from dask_cluster import can_unshare
+from dask_cluster import can_unshare, worker_pool
 from dataflow_standin import Dataflow, dataflow
 from engine_sources import KINDS, specs
 from killed_conversions import convert_elsewhere, start
 from raw_cifar import contents, convert_spec, write_raw_cifar
-from worker_pool import worker_pool
+from waiting import wait_until
 
 from podline.base.errors import EngineLostError
 from podline.base.progress import Event, Reporter, silent
@@ -134,16 +134,9 @@ def test_a_driver_that_is_killed_goes_on_with_the_job_that_runs(
 ) -> None:
     jobs, service[1].late = service[1].jobs, True
     driver = start(convert_elsewhere, gcs, hidden / "cache", spec)
-    wait_for(lambda: jobs)
+    wait_until(lambda: jobs)
     os.kill(driver.pid or 0, signal.SIGKILL)
     driver.join(60)
     assert convert(spec, silent()).shards_reused == 0
     assert [job["currentState"] for job in jobs.values()] == ["JOB_STATE_DONE"]
     assert open_store(spec.root).list("jobs") == []
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -73,7 +73,6 @@ def require_equal(grown: Path, one: Manifest, once: Path, other: Manifest) -> No
 
 
 def changed(folder: Path, night: int) -> None:
-    """Remove, relabel, replace and add some images."""
     chance = random.Random(night)
     for change in (remove, relabel, add):
         change(folder, folder, night, chance)
@@ -167,7 +166,6 @@ CHANGES = (add, remove, rename, relabel, replace, edit_metadata, restore)
 
 
 def weights_of(root: Path, manifest: Manifest) -> str:
-    """The checksum of the weights of a short training."""
     recipe = small_recipe(deterministic=True, duration=Duration(steps=5)).model_copy(update={"dataset": "images"})
     spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint, preflight=False)
     return train(spec, silent()).weights_sha256

@@ -29,7 +29,6 @@ class PrefectUi:
         self.page.goto(f"{self._url}/{path}")
 
     def screenshot(self, name: str, *, whole: bool = False) -> None:
-        """Takes a picture of the window, or of the whole page however long it is."""
         # What moves into its place has a moment to get there.
         self.page.wait_for_timeout(500)
         self._taken += 1
@@ -47,7 +46,6 @@ class PrefectUi:
         self.page.set_viewport_size(size)
 
     def log_in(self, secret: str) -> None:
-        """Gives the secret that the server asks for."""
         field = self.page.get_by_placeholder("admin:pass")
         field.fill(secret)
         self.screenshot("log-in")
@@ -65,7 +63,6 @@ class PrefectUi:
         self.open_started(deployment)
 
     def open_started(self, deployment: str) -> None:
-        """Opens the page of the run that a form has just started."""
         run = self.page.locator("a[href*='/runs/flow-run/']").first
         try:
             run.click(timeout=20_000)
@@ -75,7 +72,6 @@ class PrefectUi:
         expect(self._state).to_be_visible()
 
     def open_deployment(self, name: str) -> None:
-        """Opens the page of a deployment."""
         self.open("deployments")
         self.page.get_by_role("link", name=name, exact=True).click()
 
@@ -88,7 +84,6 @@ class PrefectUi:
         return self.page.locator(".schema-form-property").filter(has=title).last.locator("input, textarea")
 
     def choose(self, item: str) -> None:
-        """Chooses in the menu of the page that is open."""
         self.page.locator("[class*=page-heading] button:has(svg)").last.click()
         self.page.locator(".p-overflow-menu-item", has_text=item).click()
 
@@ -97,7 +92,6 @@ class PrefectUi:
         return self.page.locator(".flow-run-name-input input")
 
     def tab(self, name: str) -> None:
-        """Opens a part of the run's page."""
         self.page.locator("li.p-tab", has_text=re.compile(f"^{name}$")).click()
 
     @property
@@ -105,7 +99,6 @@ class PrefectUi:
         return self.page.locator("body").inner_text()
 
     def wait_for_end(self) -> str:
-        """The name of the state that the run ends in."""
         expect(self._state).to_have_text(re.compile("|".join(_ENDS)), timeout=RUN_PATIENCE)
         return self._state.inner_text().strip()
 
@@ -122,7 +115,6 @@ class PrefectUi:
         return self.page.locator(".page-heading-flow-run__meta .state-badge").first
 
     def retry(self) -> None:
-        """Has a run tried again: the button asks whether that is meant."""
         buttons = self.page.get_by_role("button", name="Retry", exact=True)
         buttons.click()
         expect(buttons).to_have_count(2)
@@ -131,13 +123,11 @@ class PrefectUi:
         expect(buttons).to_have_count(0)
 
     def cancel(self) -> None:
-        """Has a run cancelled: a dialog asks whether that is meant."""
         self.page.get_by_role("button", name="Cancel", exact=True).click()
         self.screenshot("cancel")
         self._in_dialog("Confirm")
 
     def add_schedule(self, cron: str) -> None:
-        """Adds a schedule to the deployment whose page is open."""
         self.page.get_by_role("button", name="Schedule", exact=True).click()
         dialog = self.page.locator(".p-modal")
         dialog.get_by_text("Cron", exact=True).click()

@@ -18,9 +18,9 @@ import pytest
 from browsers import opened_browser
 from playwright.sync_api import Page, expect
 from postgres import postgres_url
-from prefect_servers import wait_until
 from prefect_ui import PrefectUi
 from standing_prefect import PROJECT, Standing, podline_up
+from waiting import wait_until
 from websockets import Subprotocol
 from websockets.exceptions import ConnectionClosedError
 from websockets.sync.client import connect
@@ -52,7 +52,6 @@ SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
 
 @pytest.fixture(params=["sqlite", "postgresql-with-a-secret-of-ones-own"])
 def database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """The variables of the server."""
     if request.param == "sqlite":
         yield {}
         return
@@ -266,7 +265,6 @@ def _follow_links(ui: PrefectUi, up: Standing) -> None:
 
 
 def _opened(ui: PrefectUi, text: str) -> Page:
-    """The tab that a click on a link opens."""
     link = ui.page.get_by_role("link", name=re.compile(re.escape(text))).first
     expect(link).to_be_visible()
     with ui.page.context.expect_page() as opened:

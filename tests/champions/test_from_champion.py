@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import small_dataset
-from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish, small_recipe
+from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset, small_recipe
 from trained_runs import trained
 
 from podline.base.errors import SettingsError
@@ -31,19 +30,17 @@ RECIPE = small_recipe(further="champion")
 pytestmark = pytest.mark.usefixtures("few_layers")
 
 
-def published(store: Store, fingerprint: str, monkeypatch, names=CLASS_NAMES, **splits: Any) -> None:
+def published(store: Store, fingerprint: str, names: tuple[str, ...] = CLASS_NAMES, **splits: Any) -> None:
     splits = {"train": drawn(96, 0), "test": drawn(120, 1)} | splits
-    with monkeypatch.context() as patch:
-        patch.setattr(small_dataset, "FINGERPRINT", fingerprint)
-        publish(store.uri, "sample", names, splits, shard_records=40)
+    publish_dataset(store.uri, splits=splits, fingerprint=fingerprint, class_names=names)
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path: Path) -> Store:
     """A store with two versions of a data set."""
     store = open_store(tmp_path)
     for fingerprint in (FINGERPRINT, GROWN):
-        published(store, fingerprint, monkeypatch)
+        published(store, fingerprint)
     return store
 
 
@@ -89,27 +86,27 @@ def test_a_search_begins_with_the_champion_and_the_parts_of_suspects_do_not(stor
     assert {spec.recipe.further for spec in fold_specs(store, RECIPE, silent(), parts=2)} == {None}
 
 
-def test_a_champion_that_does_not_fit_is_one_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_champion_that_does_not_fit_is_one_error(store: Store) -> None:
     crowned(store, run := left(store, small_recipe()))
     with pytest.raises(SettingsError, match=rf"model.kind differ: linear \(champion {run}\) vs resnet"):
         planned(store, GROWN, RECIPE.changed(model=ModelSettings(kind="resnet")))
-    published(store, NEWEST, monkeypatch, (*CLASS_NAMES, "new"))
+    published(store, NEWEST, (*CLASS_NAMES, "new"))
     with pytest.raises(SettingsError, match=rf"classes .* differ: \[\] \(champion {run}\) vs \['new'\]"):
         planned(store, NEWEST)
 
 
-def test_what_a_champion_and_those_before_it_learned_is_no_test_example(store: Store, monkeypatch) -> None:
+def test_what_a_champion_and_those_before_it_learned_is_no_test_example(store: Store) -> None:
     def night(fingerprint: str, seed: int) -> PromoteResult:
         spec, _ = planned(store, fingerprint, RECIPE.changed(seed=seed))
         run = trained(store, seed, fingerprint, further=spec.recipe.further)
         return promote(promotion_of(store, run, (), anyway=False, reason=""), silent())
 
     assert night(FINGERPRINT, 0).promoted
-    published(store, GROWN, monkeypatch, train=drawn(96, 5))
+    published(store, GROWN, train=drawn(96, 5))
     assert night(GROWN, 1).promoted
     first, test = drawn(96, 0), drawn(120, 1)
     learned = {name: [*test[name], *first[name][4:6]] for name in test}
-    published(store, NEWEST, monkeypatch, train=drawn(96, 6), test={k: np.array(v) for k, v in learned.items()})
+    published(store, NEWEST, train=drawn(96, 6), test={k: np.array(v) for k, v in learned.items()})
     last = night(NEWEST, 2)
     assert last.verdict == "refused"
     said = f"found 2 test examples of sample-{NEWEST} (test[120], test[121]) among the training examples of"

@@ -11,7 +11,6 @@ from hashlib import sha256
 import keras
 import numpy as np
 import pytest
-import small_dataset
 import tensorflow as tf
 from click.testing import CliRunner
 from ledger_entries import night
@@ -19,7 +18,7 @@ from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 from trained_runs import trained
 
 from podline.base.errors import ArtifactError, SettingsError, UndecidedError
-from podline.base.progress import silent
+from podline.base.progress import Event, Reporter, silent
 from podline.champions import exports
 from podline.champions.finding import find
 from podline.champions.promote import promote, reference_of
@@ -97,7 +96,9 @@ def fresh(store, runs, monkeypatch) -> Store:
 
 
 def test_the_first_model_is_the_champion_and_the_next_is_held_against_it(fresh, runs):
-    first, second = (promote(spec(fresh, run), silent()) for run in runs)
+    told: list[Event] = []
+    first, second = (promote(spec(fresh, run), Reporter("promote", told.append)) for run in runs)
+    assert not any("evaluating" in event.get("message", "") for event in told), "the stored answers are used"
     assert (first.promoted, first.reference) == (True, "")
     assert (second.promoted, second.reference, second.refusals) == (True, runs[0], ())
     assert [entry.run for entry in champions.history(fresh, "t")] == list(runs)
@@ -222,22 +223,18 @@ def test_an_export_that_answers_otherwise_refuses_by_name_even_if_a_person_insis
     assert result.refusals[0].endswith("gives no outputs: its answers are not finite numbers")
 
 
-def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, runs, monkeypatch):
+def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, runs):
     promote(spec(fresh, runs[0]), silent())
     splits = {"train": drawn(256, 0), "test": drawn(90, 7)}
-    published_as(fresh, OTHER, monkeypatch, **splits)
+    publish_dataset(fresh.uri, splits=splits, fingerprint=OTHER)
     later = trained(fresh, 5, OTHER)
-    result = promote(spec(fresh, later), silent())
+    told: list[Event] = []
+    result = promote(spec(fresh, later), Reporter("promote", told.append))
+    assert any("evaluating the reference" in event.get("message", "") for event in told)
     assert result.reference == runs[0]
     [main] = [check for check in decision(fresh, later).checks if check.rule == "main"]
     assert main.before == right_answers(fresh, runs[0], splits["test"]).mean()
     assert result.compared.startswith(f"compared on 90 test examples of sample-{OTHER}; 0 of these are also in ")
-
-
-def published_as(store, fingerprint, monkeypatch, **splits):
-    with monkeypatch.context() as patch:
-        patch.setattr(small_dataset, "FINGERPRINT", fingerprint)
-        publish_dataset(store.uri, splits=splits)
 
 
 def joined(*parts):
@@ -261,12 +258,13 @@ def judged(store: Store, run: str, fingerprint: str) -> Entry:
     return night(recipe="t", run=run, outcome=found, data=data)
 
 
-def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_beside(fresh, runs, monkeypatch):
+def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_beside(fresh, runs):
     promote(spec(fresh, runs[0]), silent())
     grown, new, test = "aaaa456789abcdef", 30, drawn(TEST, 1)
     # At other places, and the first of the old ones is gone.
     later_test = joined(drawn(new, 7), some(test, 1, TEST))
-    published_as(fresh, grown, monkeypatch, train=joined(drawn(256, 0), drawn(64, 8)), test=later_test)
+    splits = {"train": joined(drawn(256, 0), drawn(64, 8)), "test": later_test}
+    publish_dataset(fresh.uri, splits=splits, fingerprint=grown)
     later = trained(fresh, 5, grown)
     result, found = promote(spec(fresh, later), silent()), decision(fresh, later)
     assert (found.compared.shared, found.compared.fresh) == (TEST - 1, new)
@@ -290,11 +288,12 @@ def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_bes
     assert verdict.examples == both
 
 
-def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fresh, runs, monkeypatch):
+def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fresh, runs):
     promote(spec(fresh, runs[0]), silent())
     moved, learned, tested = "bbbb456789abcdef", drawn(256, 0), drawn(TEST, 1)
     test = joined(some(tested, 5, TEST), some(learned, 5, 7))
-    published_as(fresh, moved, monkeypatch, train=joined(some(tested, 0, 5), some(learned, 10, 256)), test=test)
+    splits = {"train": joined(some(tested, 0, 5), some(learned, 10, 256)), "test": test}
+    publish_dataset(fresh.uri, splits=splits, fingerprint=moved)
     later = trained(fresh, 5, moved)
     result = promote(spec(fresh, later), silent())
     assert result.verdict == "refused"

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import small_dataset
 from finished_nights import entered
 from finished_run import finished_run
 from ledger_entries import DAY, NOON
-from small_dataset import drawn, publish_dataset
+from small_dataset import FINGERPRINT, drawn, publish_dataset
 from support.guessed import guesses_of
 
 from podline.base.errors import StoreError
-from podline.base.progress import silent
+from podline.base.progress import Reporter, silent
 from podline.compare.comparison import compare, unpaired
 from podline.compare.known import Evaluated, evaluated
 from podline.compare.runs import compare_runs, lines
@@ -35,6 +34,8 @@ from podline.store.opening import open_store
 
 RECORDS, CLASSES = 600, 10
 LABELS = np.sort(np.arange(RECORDS) % CLASSES)
+
+OTHER = "fedcba9876543210"
 
 
 @pytest.fixture
@@ -104,10 +105,17 @@ def test_more_trainings_of_the_recipe_are_the_other_side_whatever_their_commit_a
 
 def test_what_cannot_be_compared_says_why_and_names_keep_their_ends(store: Store) -> None:
     (before, first), (after, second) = run(store, 1, right_but(0)), run(store, 2, right_but(50))
-    store.delete(f"{before.folder}/{Guesses.file}")
-    found = compare(store, evaluated(store, before.run), evaluated(store, after.run), silent()).comparison
-    assert not found.difference.paired
-    assert "guesses.npz" in found.why_unpaired
+    told = list[Any]()
+    for damage in (lambda name: store.publish_bytes(name, b"", replace=True), store.delete):
+        damage(f"{before.folder}/{Guesses.file}")
+        reporter = Reporter("compare", told.append)
+        found = compare(store, evaluated(store, before.run), evaluated(store, after.run), reporter).comparison
+        assert not found.difference.paired
+        assert "guesses.npz" in found.why_unpaired
+        # A file that was deleted on purpose is no news.
+        assert [event["message"].partition(":")[0] for event in told] == [
+            f"{before.run} is compared by its figures alone"
+        ]
     shares = [Metric(value=value, low=value - 0.01, high=value + 0.01) for value in (0.90, 0.89, 0.34)]
     close, far = (unpaired("top1", [shares[0]], each, 4000, "classification", 10) for each in shares[1:])
     assert (close.chance, far.chance, far.measured) == (ChanceCase.USUAL, ChanceCase.BEYOND, False)
@@ -143,9 +151,7 @@ def test_the_headline_names_what_can_change_a_result(store: Store) -> None:
     assert headline(seed=5) == "with another seed"
 
 
-def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(store: Store, tmp_path: Path) -> None:
     test = drawn(120, 1)
     publish_dataset(store.uri, splits={"train": drawn(20, 0), "test": test})
     random = np.random.default_rng(0)
@@ -162,16 +168,19 @@ def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(
         document = found.evaluation.model_copy(update={"dataset": "sample", "fingerprint": of, "run": run})
         return Evaluated(training, f"runs/{run}", document)
 
-    monkeypatch.setattr(small_dataset, "FINGERPRINT", "fedcba9876543210")
     moved = {name: values[order] for name, values in test.items()}
-    publish_dataset(store.uri, splits={"train": drawn(20, 5), "test": moved})
-    before = side("a", right[0], test["label"], "0123456789abcdef")
-    after = side("b", right[1][order], moved["label"], small_dataset.FINGERPRINT)
+    publish_dataset(store.uri, splits={"train": drawn(20, 5), "test": moved}, fingerprint=OTHER)
+    before = side("a", right[0], test["label"], FINGERPRINT)
+    after = side("b", right[1][order], moved["label"], OTHER)
     pairing = compare(store, before, after, silent())
     found = pairing.comparison
     assert found.why_unpaired == ""
     assert found.examples == "on 100 test examples that both data sets have, 0 are new"
     assert found.difference.lost == np.sum((right[0] & ~right[1])[order])
+    monkeypatch.setattr(small_dataset, "FINGERPRINT", "f" * 16)
+    publish_dataset(store.uri, splits={"train": drawn(20, 5), "test": drawn(120, 2)})
+    others = side("c", right[1], drawn(120, 2)["label"], small_dataset.FINGERPRINT)
+    assert compare(store, before, others, silent()).comparison.why_unpaired.endswith("they share no examples")
     elsewhere = before._replace(evaluation=before.evaluation.model_copy(update={"split": "train"}))
     assert (
         "the test sets differ: one run was evaluated on sample train, the other on sample test"

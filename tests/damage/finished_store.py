@@ -114,7 +114,7 @@ def _night(notes: Notes, spec: TrainSpec) -> list[Spec]:
     trained = _done(notes, spec, train(spec, silent()))
     common = {"root": spec.root, "run": spec.run, "dataset": "cifar10", "fingerprint": spec.fingerprint}
     judging = EvaluateSpec(**common, weights_sha256=trained.weights_sha256)
-    judged = _done(notes, judging, _judged(judging))
+    judged = _done(notes, judging, evaluate(judging, silent()))
     deciding = promotion_spec(notes.store, spec.run, (), anyway=True, reason="the only one")
     decided = _done(notes, deciding, promote(deciding, silent()))
     telling = ReportSpec(
@@ -122,12 +122,8 @@ def _night(notes: Notes, spec: TrainSpec) -> list[Spec]:
     )
     _done(notes, telling, report(telling, silent()))
     beside = judging.model_copy(update={"split": "train"})
-    _judged(beside)
+    evaluate(beside, silent())
     return [spec, judging, deciding.model_copy(update={"again": False}), telling, beside]
-
-
-def _judged(spec: EvaluateSpec) -> Any:
-    return evaluate(spec, silent())
 
 
 def _again(specs: list[Spec]) -> None:
@@ -135,5 +131,5 @@ def _again(specs: list[Spec]) -> None:
     for spec in specs:
         if isinstance(spec, EvaluateSpec):
             forget(spec)
-            _judged(spec)
+            evaluate(spec, silent())
     roll_back(open_store(specs[0].root), "cifar10", "to have two heads")

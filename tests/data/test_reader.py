@@ -13,8 +13,7 @@ from small_dataset import FINGERPRINT, drawn, publish, publish_dataset, seal
 
 from podline.base.errors import ArtifactError, StoreError
 from podline.base.progress import Event, Reporter, silent
-from podline.data.mapped_files import MappedFiles
-from podline.data.reader import SplitReader, open_split
+from podline.data.reader import MappedFiles, SplitReader, open_split
 from podline.data.records import place_of
 from podline.data.versions.validation import check_records
 from podline.documents.completion import completion_name
@@ -34,14 +33,14 @@ TRAIN = SPLITS["train"]
 
 
 @pytest.fixture
-def manifest(tmp_path: Path) -> Manifest:
+def wide(tmp_path: Path) -> Manifest:
     """Records whose label takes two bytes; three shards to train on."""
     return publish(tmp_path, "sample", CLASSES, SPLITS, shard_records=100)
 
 
 @pytest.fixture
-def reader(tmp_path: Path, manifest: Manifest) -> SplitReader:
-    return SplitReader((tmp_path / FOLDER).joinpath, manifest, "train")
+def reader(tmp_path: Path, wide: Manifest) -> SplitReader:
+    return SplitReader((tmp_path / FOLDER).joinpath, wide, "train")
 
 
 def test_batches_hold_the_examples_asked_for(reader: SplitReader) -> None:
@@ -53,15 +52,15 @@ def test_batches_hold_the_examples_asked_for(reader: SplitReader) -> None:
             np.testing.assert_array_equal(batch[name], values[indices])
     assert list(reader.gather(np.array([1]), ["label"])) == ["label"]
     for outside in ([-1], [250], [0, 5, 250]):
-        with pytest.raises(IndexError, match="vs 250 examples"):
+        with pytest.raises(IndexError, match="expected 0 to 249"):
             reader.gather(np.array(outside))
 
 
-def test_locate_leads_to_the_bytes(tmp_path: Path, manifest: Manifest, reader: SplitReader) -> None:
-    place = manifest.field("image").offset + 12
+def test_locate_leads_to_the_bytes(tmp_path: Path, wide: Manifest, reader: SplitReader) -> None:
+    place = wide.field("image").offset + 12
     for index in (0, 83, 84, 157, 249):
         file, record, byte = reader.locate(index)
-        assert byte == record * (manifest.record_length + 16)
+        assert byte == record * (wide.record_length + 16)
         raw = (tmp_path / FOLDER / file).read_bytes()[byte + place :]
         assert raw[:48] == TRAIN["image"][index].tobytes()
 
@@ -73,23 +72,14 @@ def test_threads_may_share_a_reader(reader: SplitReader) -> None:
             np.testing.assert_array_equal(batch["image"], TRAIN["image"][indices])
 
 
-def test_a_shard_or_split_that_is_not_there_is_named(tmp_path: Path, manifest: Manifest) -> None:
-    folder = tmp_path / FOLDER
-    (folder / manifest.split("test").shards[0].file).unlink()
-    with pytest.raises(ArtifactError, match=r"sample-test\.tfrecord-00000-of-00001 is gone"):
-        SplitReader(folder.joinpath, manifest, "test")
-    with pytest.raises(ArtifactError, match="has no split 'validation'; it has train, test"):
-        SplitReader(folder.joinpath, manifest, "validation")
-
-
-def test_a_label_that_cannot_be_is_found(tmp_path: Path, manifest: Manifest) -> None:
-    assert manifest.split("train").class_counts == tuple(np.bincount(TRAIN["label"], minlength=300).tolist())
-    path = tmp_path / FOLDER / manifest.split("train").shards[1].file
-    frames = np.fromfile(path, np.uint8).reshape(-1, manifest.record_length + 16)
-    frames[4, place_of(manifest.field("label"))] = np.frombuffer(b"\xac\x02", np.uint8)
+def test_a_label_that_cannot_be_is_found(tmp_path: Path, wide: Manifest) -> None:
+    assert wide.split("train").class_counts == tuple(np.bincount(TRAIN["label"], minlength=300).tolist())
+    path = tmp_path / FOLDER / wide.split("train").shards[1].file
+    frames = np.fromfile(path, np.uint8).reshape(-1, wide.record_length + 16)
+    frames[4, place_of(wide.field("label"))] = np.frombuffer(b"\xac\x02", np.uint8)
     frames.tofile(path)
     place = f"record 4, at byte {4 * frames.shape[1]}"
-    with pytest.raises(ArtifactError, match=rf"{path.name}: {place}, .*=300 vs 0 to 299"):
+    with pytest.raises(ArtifactError, match=rf"{path.name}: {place}, .* 300, expected 0 to 299"):
         check_records(open_store(tmp_path), FOLDER, seal(tmp_path), silent())
 
 
@@ -130,11 +120,6 @@ def test_a_file_of_another_size_or_none_is_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def plain(store: FolderStore) -> Manifest:
-    return publish_dataset(store.root)
-
-
-@pytest.fixture
 def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of shards that are hashed."""
     names: list[str] = []
@@ -148,12 +133,12 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def reader_of(store: Store, plain: Manifest) -> SplitReader:
-    return open_split(store, FOLDER, plain, "train")
+def reader_of(store: Store, manifest: Manifest) -> SplitReader:
+    return open_split(store, FOLDER, manifest, "train")
 
 
-def shards(store: Store, plain: Manifest) -> list[Path]:
-    return [store.local(f"{FOLDER}/{shard.file}") for shard in plain.split("train").shards]
+def shards(store: Store, manifest: Manifest) -> list[Path]:
+    return [store.local(f"{FOLDER}/{shard.file}") for shard in manifest.split("train").shards]
 
 
 def relabel(path: Path) -> None:
@@ -166,67 +151,67 @@ def relabel(path: Path) -> None:
 
 
 def test_files_are_hashed_unless_they_are_as_they_were_written(
-    store: FolderStore, plain: Manifest, hashed: list[str]
+    store: FolderStore, manifest: Manifest, hashed: list[str]
 ) -> None:
-    reader_of(store, plain)
+    reader_of(store, manifest)
     assert hashed == []
-    for path in shards(store, plain):
+    for path in shards(store, manifest):
         path.touch()
-    reader_of(store, plain)
-    names = sorted(f"{FOLDER}/{path.name}" for path in shards(store, plain))
+    reader_of(store, manifest)
+    names = sorted(f"{FOLDER}/{path.name}" for path in shards(store, manifest))
     assert sorted(hashed) == names
     record = store.local(completion_name(FOLDER, "convert"))
     for damage in (lambda: record.write_bytes(b"{}"), record.unlink):  # a folder without its completion record
         hashed.clear()
         damage()
-        reader_of(store, plain)
+        reader_of(store, manifest)
         assert sorted(hashed) == names
 
 
-def test_a_changed_shard_is_refused_by_name_and_put_back_it_is_read(store: FolderStore, plain: Manifest) -> None:
-    path, said = shards(store, plain)[1], plain.split("train").shards[1].sha256[:12]
+def test_a_changed_shard_is_refused_by_name_and_put_back_it_is_read(store: FolderStore, manifest: Manifest) -> None:
+    path, said = shards(store, manifest)[1], manifest.split("train").shards[1].sha256[:12]
     whole = path.read_bytes()
     relabel(path)
     for _ in range(2):
         with pytest.raises(ArtifactError, match=f"{path.name} has sha256 .* vs {said}… in the manifest: .* convert"):
-            reader_of(store, plain)
+            reader_of(store, manifest)
     path.write_bytes(whole)
-    assert len(reader_of(store, plain)) == 96
+    assert len(reader_of(store, manifest)) == 96
 
 
 def test_a_time_that_was_set_back_hides_no_damaged_record(
-    store: FolderStore, plain: Manifest, hashed: list[str]
+    store: FolderStore, manifest: Manifest, hashed: list[str]
 ) -> None:
-    path, info = shards(store, plain)[0], plain.split("train").shards[0]
+    path, info = shards(store, manifest)[0], manifest.split("train").shards[0]
     before = path.stat()
     relabel(path)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    reader, last = reader_of(store, plain), info.records - 1
+    reader, last = reader_of(store, manifest), info.records - 1
     assert hashed == []
     assert reader.gather(np.arange(last))["label"].shape == (last,)
-    byte = last * (plain.record_length + 16)
+    byte = last * (manifest.record_length + 16)
     for ids in ([3, last], [last], range(info.records)):  # beside records that were checked, and alone
         with pytest.raises(ArtifactError, match=rf"{path.name}: record {last}, at byte {byte}, has the masked CRC-32C"):
             reader.gather(np.array(ids), ["label"])
     # From now on its time says that it is to be looked at.
     with pytest.raises(ArtifactError, match=f"{path.name} has sha256"):
-        reader_of(store, plain)
+        reader_of(store, manifest)
     path.write_bytes(bytes(before.st_size))  # as a power cut leaves it
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    with pytest.raises(ArtifactError, match=r"record 5, at byte .* starts with the bytes 0{24} vs "):
-        reader_of(store, plain).gather(np.array([5]))
+    with pytest.raises(ArtifactError, match=r"record 5, at byte .* starts with the bytes 0{24}, expected "):
+        reader_of(store, manifest).gather(np.array([5]))
 
 
-def test_what_was_changed_while_it_was_read_is_named(store: FolderStore, plain: Manifest) -> None:
-    reader = reader_of(store, plain)
+def test_what_was_changed_while_it_was_read_is_named(store: FolderStore, manifest: Manifest) -> None:
+    reader = reader_of(store, manifest)
     reader.require_unchanged()
-    path = shards(store, plain)[2]
+    path = shards(store, manifest)[2]
     whole = path.read_bytes()
     relabel(path)
     path.write_bytes(whole)
     with pytest.raises(ArtifactError, match=rf"{path.name} was changed while it was read"):
         reader.require_unchanged()
-    reader_of(store, plain).require_unchanged()
+    reader_of(store, manifest).require_unchanged()
     shutil.rmtree(store.local(FOLDER))
     with pytest.raises(ArtifactError, match="was changed while it was read"):
         reader.require_unchanged()
@@ -236,8 +221,8 @@ def test_shards_of_a_bucket_are_downloaded_and_give_what_a_folder_gives(tmp_path
     splits = {"train": drawn(400, 0), "test": drawn(120, 1)}
     readers, events = [], list[Event]()
     for root in (str(tmp_path / "folder"), gcs_root):
-        plain = publish_dataset(root, splits=splits)
-        readers.append(open_split(open_store(root), FOLDER, plain, "train", Reporter("train", events.append)))
+        manifest = publish_dataset(root, splits=splits)
+        readers.append(open_split(open_store(root), FOLDER, manifest, "train", Reporter("train", events.append)))
     here, there = readers
     order = np.random.default_rng(0).permutation(400)
     for name, values in here.gather(order).items():

@@ -16,7 +16,8 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.events import emit_event
 from prefect.events.related import tags_as_related_resources
 from prefect.states import Crashed, Failed, Pending, Running, Scheduled
-from prefect_servers import clear, wait_until
+from prefect_servers import clear
+from waiting import wait_until
 
 from podline.base.errors import SettingsError
 from podline.deployments import automations

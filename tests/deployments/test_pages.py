@@ -54,7 +54,6 @@ def asking(app: Any) -> Ask:
 
 @pytest.fixture
 def store(tmp_path: Path) -> FolderStore:
-    """The store that is served, with a page."""
     made = open_store(tmp_path / "nights")
     assert isinstance(made, FolderStore)
     made.publish_bytes(REPORT, PAGE)

@@ -28,8 +28,9 @@ from prefect.exceptions import PrefectHTTPStatusError
 from prefect.flows import load_flow_from_entrypoint
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Pending, Running
-from prefect_servers import clear, wait_until
+from prefect_servers import clear
 from support.extending import code_of
+from waiting import wait_until
 
 from podline.base.errors import SettingsError
 from podline.deployments import automations

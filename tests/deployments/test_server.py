@@ -45,7 +45,6 @@ def _routes() -> list[Any]:
 
 
 def _requests(served: Any) -> list[tuple[str, str]]:
-    """The method and the path of every request that the application answers."""
     mounted = [(mount.path, mount.routes) for mount in served.routes if isinstance(mount, Mount)]
     groups = [("", served.routes), *mounted, ("/api", _routes())]
     return [
@@ -114,7 +113,6 @@ def test_without_a_secret_that_works_nothing_is_served(module: str, secret: str)
 
 
 def told(order: type[CausalOrdering], *events: ReceivedEvent) -> list[uuid.UUID]:
-    """What automations hear of, in order."""
     heard = []
 
     async def hear(event: ReceivedEvent, depth: int = 0) -> None:

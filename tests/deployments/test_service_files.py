@@ -54,7 +54,6 @@ def instructions() -> list[list[str]]:
 
 
 def commands() -> list[list[str]]:
-    """Every command that is one of ours or Prefect's, its program by name."""
     of_units = [shlex.split(line) for unit in UNITS for line in entries(unit, "ExecStart(?:Pre)?")]
     of_services = [service["command"] for service in composition()["services"].values() if "command" in service]
     of_images = [yaml.safe_load(" ".join(words)) for name, *words in instructions() if name == "CMD"]
@@ -63,7 +62,6 @@ def commands() -> list[list[str]]:
 
 
 def variables() -> set[str]:
-    """Every environment variable that something is started with."""
     assigned = [word for unit in UNITS for line in entries(unit, "Environment") for word in line.split()]
     assigned += [word for name, *words in instructions() if name == "ENV" for word in words]
     assigned += [line for file in EXAMPLES for line in file.read_text().splitlines() if not line.startswith("#")]
@@ -141,7 +139,7 @@ def of_file(name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("file", ["job", "jobset"])
-def test_a_pod_of_kubernetes_is_one_host_and_starts_again_where_that_may_help(file: str):
+def test_a_pod_of_kubernetes_is_one_host_and_starts_again_where_that_may_help(file: str, monkeypatch):
     # It knows no other fields than are there; see its comment.
     schema = json.loads(Path(__file__).with_name("jobset_schema.json").read_text())
     if file == "jobset":
@@ -167,7 +165,8 @@ def test_a_pod_of_kubernetes_is_one_host_and_starts_again_where_that_may_help(fi
 
     [hosts] = [variable["value"] for variable in container["env"] if variable["name"] == "PODLINE_HOSTS"]
     assert int(hosts) == spec["completions"] == spec["parallelism"]
-    cluster = discover({"JOB_COMPLETION_INDEX": "0"}, Wanted(2222, hosts), lambda: name)
+    monkeypatch.setattr("socket.getfqdn", lambda: name)
+    cluster = discover({"JOB_COMPLETION_INDEX": "0"}, Wanted(2222, hosts))
     assert cluster.addresses[0] == f"{name}:2222"
 
     [rule] = spec["podFailurePolicy"]["rules"]

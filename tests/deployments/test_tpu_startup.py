@@ -45,7 +45,6 @@ class Vm:
     secrets: dict[str, str] = field(default_factory=dict)
 
     def boot(self, expected: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run the script, which must end so."""
         environment = {
             "PATH": f"{self.folder / 'played'}{os.pathsep}{os.environ['PATH']}",
             "PLAYED": str(self.folder / "played"),
@@ -73,7 +72,6 @@ class Vm:
 
 @pytest.fixture
 def vm(tmp_path: Path) -> Iterator[Vm]:
-    """A machine that is new."""
     (tmp_path / "played").mkdir()
     for name, act in PLAYED.items():
         command = tmp_path / "played" / name

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 from free_ports import free_ports
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect_servers import wait_until
 from standing_prefect import podline_up
+from waiting import wait_until
 
 from podline.base.errors import PodlineError, SettingsError
 from podline.cli import cli

@@ -19,8 +19,6 @@ RUN = re.compile(r"^run +(\S+)$", re.MULTILINE)
 
 
 class Command(NamedTuple):
-    """A command, and what the page shows of its output."""
-
     line: str
     shown: list[str]
 
@@ -72,7 +70,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "notebook.md"
 
 
 def block_of(library: str) -> str:
-    """The block of Python that begins with the import of a library."""
     [found] = re.findall(rf"```python\n(import {library}\n.*?)```", PAGE.read_text(), re.DOTALL)
     return found
 

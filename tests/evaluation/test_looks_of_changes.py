@@ -140,9 +140,9 @@ def test_a_chance_is_as_rare_as_it_says() -> None:
     is_new = np.arange(80) < 20
     sample = Sample(is_new, stratum, looks.groups_of(is_new, stratum, ["dark", "bright"]))
     draws = [np.random.default_rng(seed).integers(0, 5, 80) for seed in range(60)]  # many are equal
-    found = [looks.chances(sample, {"x": 100.0 * stratum + drawn})[EVERY, "x"] for drawn in draws]
+    found = [looks.p_values(sample, {"x": 100.0 * stratum + drawn})[EVERY, "x"] for drawn in draws]
     # Uniform: of 60, one below 0.001 has a probability of 6 %; ten below 0.05 one of 0.1 %.
     assert np.mean(found) > 0.4
     assert sum(chance <= 0.05 for chance in found) < 10
-    shifted = looks.chances(sample, {"x": draws[0] + 100.0 * stratum + 5 * (is_new & (stratum == 0))})
+    shifted = looks.p_values(sample, {"x": draws[0] + 100.0 * stratum + 5 * (is_new & (stratum == 0))})
     assert shifted["dark", "x"] < 0.001

@@ -15,8 +15,9 @@ import pytest
 from drawn_images import as_folders, encoded
 from dying_runs import losses, training_processes
 from prefect.states import Cancelling
-from prefect_servers import PrefectServer, lines_of, prefect_server_in, wait_until, worker
+from prefect_servers import PrefectServer, lines_of, prefect_server_in, worker
 from small_dataset import CLASS_NAMES, drawn
+from waiting import wait_until
 
 from podline.settings import machine as settings
 from podline.stages.supervision import processes

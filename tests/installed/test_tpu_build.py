@@ -6,11 +6,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from installed import Installed, build_wheel, install
+from waiting import wait_until
 
 # Without it, the first use of devices waits for Google's metadata server.
 ELSEWHERE = {"TPU_SKIP_MDS_QUERY": "1"}
@@ -65,15 +65,16 @@ def _interrupted(person: Installed, train: tuple[str, ...]) -> Path:
     before = set(runs.glob("*"))
     command = ["podline", *train]
     with subprocess.Popen(command, cwd=person.here, env=person.environment, stderr=subprocess.PIPE) as process:
-        deadline = time.monotonic() + 300
-        while not (logs := [run for run in set(runs.glob("*")) - before if _has_lines(run)]):
+
+        def logs() -> list[Path]:
             assert process.poll() is None, process.communicate()[1].decode()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+            return [run for run in set(runs.glob("*")) - before if _has_lines(run)]
+
+        [run] = wait_until(logs)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGTERM, said.decode()
-    return logs[0]
+    return run
 
 
 def _has_lines(run: Path) -> bool:

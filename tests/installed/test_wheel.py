@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from free_ports import free_ports
 from installed import PROJECT, Installed, build_wheel, install
-from prefect_servers import wait_until
 from standing_prefect import Standing
+from waiting import wait_until
 
 # Common names of packages; an import of one of these fails.
 CLASHING = ("flows", "tasks", "tests", "beam_jobs", "deployments", "docs")

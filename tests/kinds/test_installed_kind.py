@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from several_labels import png
+from drawn_images import encoded
 from small_dataset import seal
 from support.extending import PAGES, install
 
@@ -59,7 +59,7 @@ def as_source(folder: Path, table: str, images: Iterable[tuple[np.ndarray, objec
     (folder / "pictures").mkdir(parents=True)
     lines = ["file,label,split"]
     for number, (pixels, label) in enumerate(images):
-        (folder / "pictures" / f"n{number}.png").write_bytes(png(pixels))
+        (folder / "pictures" / f"n{number}.png").write_bytes(encoded(pixels))
         lines.append(f"pictures/n{number}.png,{label},{'train' if number % 3 else 'test'}")
     (folder / table).write_text("\n".join(lines))
     return folder

@@ -70,7 +70,7 @@ def crowded(**changes: float) -> dict[str, Load]:
         ({"traces": 9}, "traced 9 graphs of the training step, 3 before"),
         (crowded(own=3.0, others=4.9), "other processes use 4.9 of 8 cores, 0.2 before"),
         (crowded(own=4.0, stolen=3.5), "the hypervisor takes 3.5 of 8 cores, 0.0 before"),
-        (crowded(own=2.0, throttled=0.6), "the quota of its control group stops it in 60 % of the periods"),
+        (crowded(own=2.0, throttled=0.6), "the CPU quota stops the process in 60 % of the quota's periods"),
         (crowded(own=5.0, others=1.0), "the cause is unknown"),
     ],
 )

@@ -17,11 +17,11 @@ from keras import applications
 
 from podline.base.errors import ArtifactError, SettingsError
 from podline.models import efficientnet_lite
-from podline.models.applications import named_as_first
 from podline.models.batch_layers import BatchDropout
 from podline.models.build import build_model
 from podline.models.counts import described
 from podline.models.efficientnet_lite import STAGES, from_pytorch
+from podline.models.keras_internals import fresh_names
 from podline.models.layer_copies import exportable
 from podline.models.normalisation import Pixels, pixels_of
 from podline.models.published_weights import published_layers
@@ -53,7 +53,8 @@ def network(kind: str, shape: tuple[int, int, int] = SHAPE, **settings: object) 
 def published(kind: str) -> keras.Model:
     """Keras's own model with weights of chance."""
     # Whoever published the weights had built nothing before.
-    model = named_as_first(KERAS[kind](input_shape=SHAPE, include_top=False, weights=None, pooling="avg"))
+    with fresh_names():
+        model = KERAS[kind](input_shape=SHAPE, include_top=False, weights=None, pooling="avg")
     chance = np.random.default_rng(0)
     around = [float(variable.name in {"gamma", "moving_variance", "variable"}) for variable in model.weights]
     model.set_weights([chance.normal(a, 0.05, w.shape) for a, w in zip(around, model.get_weights(), strict=True)])

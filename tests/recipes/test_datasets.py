@@ -22,13 +22,10 @@ from podline.store.opening import open_store
 
 
 class Tiles(ConverterSettings):
-    """Settings of a data set of one's own."""
-
     tile: int = 8
 
 
 def broken(*_given: object) -> None:
-    """What an author's own code raises."""
     raise KeyError("X")
 
 
@@ -38,7 +35,6 @@ NOT_ONE = 3
 
 @pytest.fixture
 def points(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
-    """What installed packages add."""
     found = [EntryPoint("tiles", "test_datasets:TILES", datasets.ENTRY_POINTS)]
     monkeypatch.syspath_prepend(Path(__file__).parent)
     monkeypatch.setattr(entry_points, "installed", lambda group: found if group == datasets.ENTRY_POINTS else [])

@@ -66,7 +66,6 @@ Edit = Callable[[str, str, str], None]
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package with all of these, installed."""
     folder = install(tmp_path / "site", MODULES, TOML)
     monkeypatch.syspath_prepend(folder)
     yield folder
@@ -76,8 +75,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def edit(site: Path) -> Edit:
-    """Replaces text in a module."""
-
     def replace(module: str, before: str, after: str) -> None:
         file = site / f"{module}.py"
         assert before in file.read_text()

@@ -123,7 +123,6 @@ SHORT = ("--steps", "4", "--set", "model.width=0.25")
 
 @pytest.fixture
 def recipe_file(tmp_path: Path) -> Path:
-    """The page's recipe, in a file."""
     file = tmp_path / "my_recipe.py"
     file.write_text(code_of("## A recipe", "python"))
     return file

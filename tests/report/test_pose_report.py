@@ -104,7 +104,7 @@ def test_a_comparison_in_which_nothing_was_lost_says_so_and_writes_no_picture(tm
     asked = ["runs", "compare", names[1], names[0], "--why", "--root", str(tmp_path), "--out", str(out)]
     said = CliRunner().invoke(cli, asked).output
     assert f"{names[1]} has the same AP as {names[0]}" in said
-    assert f"no example was lost: {out} is not written" in said
+    assert f"no example is wrong in the first run only; {out} is not written" in said
     assert not out.exists()
 
 
@@ -117,7 +117,7 @@ def test_a_run_is_held_against_the_night_before_as_runs_compare_holds_it_on_the_
     rival = gather(store, now, silent()).standing.rival
     assert rival.comparison == verdict
     assert (verdict.against, verdict.difference.paired) == (before.run, True)
-    why, pictures, _ = explain(store, rival.pairing)
+    why, pictures, _ = explain(store, rival)
     assert (why.comparison, why.lost > 0) == (verdict, True)
     for then, found_now in pictures:
         assert all((picture == LOST).all(axis=-1).any() for picture in (then, found_now)), "framed, or ringed"

@@ -67,8 +67,9 @@ def test_what_a_person_started_with_other_settings_is_no_night_before(tmp_path: 
         (before, 6, {}, "night before"),
     ):
         entered(run, NOON - days * DAY, **changes)
-        assert (_standing(spec).rival.role, _standing(spec).rival.comparison.against) == (role, run.run)
-        shown = [entry.run for entry in _standing(spec).nights]
+        standing = _standing(spec)
+        assert (standing.role, standing.rival.comparison.against) == (role, run.run)
+        shown = [entry.run for entry in standing.nights]
         assert shown == ([] if run == by_hand else [run.run])
 
 
@@ -115,8 +116,8 @@ def test_the_reference_comes_before_the_night_before_and_a_refusal_says_why(tmp_
     entered(champion, NOON - 2 * DAY)
     entered(last, NOON - DAY)
     refused = decided(now, champion.run, ["cat", "dog"])
-    rival = _standing(refused).rival
-    assert (rival.role, rival.comparison.against) == ("reference", champion.run)
+    standing = _standing(refused)
+    assert (standing.role, standing.rival.comparison.against) == ("reference", champion.run)
     result = report(refused, silent())
     page = open_store(now.root).local(result.html).read_text()
     assert "better than the reference, with another seed, refused as champion for cat, dog." in page
@@ -124,7 +125,7 @@ def test_the_reference_comes_before_the_night_before_and_a_refusal_says_why(tmp_
     assert re.search(r"The reference has \d+\.\d %\.", page), "the chart has a line for it"
     assert f"{champion.run} stays" in open_store(now.root).local(result.markdown).read_text()
     assert _standing(now).promotion is None, "a report that nobody asked to tell of it does not"
-    assert _standing(now).rival.role == "night before"
+    assert _standing(now).role == "night before"
 
 
 def _text(page: str) -> str:
@@ -138,9 +139,9 @@ def test_a_page_has_the_last_seven_nights_and_the_figures_of_the_documents(tmp_p
     specs, store = finished_nights(tmp_path), open_store(tmp_path)
     store.delete(ledger.file_of(ledger.names(store)[0].name))
     spec = specs[-1]
-    assert [entry.run for entry in _standing(spec).nights] == [each.run for each in specs[-1 - NIGHTS : -1]]
-    before = _standing(spec).rival
-    assert (before.role, before.comparison.against) == ("night before", specs[-2].run)
+    standing = _standing(spec)
+    assert [entry.run for entry in standing.nights] == [each.run for each in specs[-1 - NIGHTS : -1]]
+    assert (standing.role, standing.rival.comparison.against) == ("night before", specs[-2].run)
     page = store.local(report(spec, silent()).html).read_text()
     found, rival = (read_evaluation(store, each.folder).trained.metrics["top1"] for each in (spec, specs[-2]))
     trained = TrainResult.model_validate(read_completion(store, spec.folder, "train").result)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from dying_runs import Killed
+from metrics import train_result
 from small_dataset import publish_dataset, small_recipe
 
 from podline.base.errors import ArtifactError, DivergenceError, PrunedError, SettingsError
@@ -79,9 +80,7 @@ class Trainer:
                 pruner.decide(line)
                 if pruner.reason:
                     raise PrunedError(pruner.reason)
-        figures = {"examples": 1, "parameters": 1, "loss": 1.0, "examples_per_second": 1.0, "waiting_for_input": 0.0}
-        names = {"run": spec.run, "folder": spec.folder, "weights_sha256": "0" * 64}
-        return TrainResult(**names, steps=40, epochs=1.0, seconds=self._seconds, **figures)
+        return train_result(spec, "0" * 64, steps=40, seconds=self._seconds)
 
 
 def test_a_search_begins_with_the_recipe_itself_and_finds_what_is_better(store: Store) -> None:

@@ -43,9 +43,10 @@ def of_pod(place: int) -> dict[str, str]:
     ],
 )
 def test_each_launcher_tells_every_process_the_same_addresses_and_its_own_place(
-    environment, hosts, name, addresses, place
+    monkeypatch, environment, hosts, name, addresses, place
 ):
-    cluster = discover(environment, Wanted(2222, hosts), lambda: name)
+    monkeypatch.setattr("socket.getfqdn", lambda: name)
+    cluster = discover(environment, Wanted(2222, hosts))
     _, dot, domain = name.partition(".")
     if dot:
         addresses = tuple(f"{host}.{domain}:{2222 + index}" for index, host in enumerate(addresses))
@@ -69,9 +70,12 @@ def test_each_launcher_tells_every_process_the_same_addresses_and_its_own_place(
         (of_pod(0), "2", "a-0", "got host name 'a-0', expected JOB-0.SERVICE"),
     ],
 )
-def test_what_contradicts_itself_or_another_launcher_is_refused_in_one_line(environment, hosts, name, words):
+def test_what_contradicts_itself_or_another_launcher_is_refused_in_one_line(
+    monkeypatch, environment, hosts, name, words
+):
+    monkeypatch.setattr("socket.getfqdn", lambda: name)
     with pytest.raises(SettingsError, match=words) as caught:
-        discover(environment, Wanted(2222, hosts), lambda: name)
+        discover(environment, Wanted(2222, hosts))
     assert "\n" not in str(caught.value)
 
 

@@ -15,12 +15,9 @@ _OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", 
 
 @contextlib.contextmanager
 def opened_browser(*more: str) -> Iterator[Browser]:
-    """A browser, closed when the body ends; a test that needs one skips where there is none.
+    """Yield a browser with further command-line options; skip the test if Chromium is not installed.
 
-    Not for a whole session: Playwright keeps an event loop running in its thread, and other tests start their own.
-
-    Args:
-        more: options for its command line.
+    Playwright runs an event loop in its thread, so a browser for the whole session would disturb other tests.
     """
     executable = shutil.which("chromium")
     if executable is None:

@@ -21,7 +21,6 @@ _TOUCHES = frozenset({"open", "os.mkdir", "os.link", "os.rename", "os.remove", "
 
 
 def say(line: str) -> None:
-    """A line for the test, at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

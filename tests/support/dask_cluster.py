@@ -1,20 +1,19 @@
-"""A Dask cluster of processes of its own: a scheduler and workers that share no folder with whoever starts a job."""
+"""A Dask cluster, and a pool of Beam workers, whose processes see no folder of the machine that starts a job."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from free_ports import free_ports
+from waiting import wait_until
 
-_START_SECONDS = 240.0
 # Of a worker: nothing of the folders in HIDDEN is there. The shell mounts empty ones in a namespace of its own.
 ALONE = 'for folder in $HIDDEN; do mount -t tmpfs none "$folder"; done; exec "$@"'
 
@@ -59,14 +58,7 @@ def start_apart(
 def cluster(
     folder: Path, hidden: Path, *, workers: int = 2, more: Mapping[str, str] | None = None
 ) -> Iterator[Cluster]:
-    """A cluster that is gone when the body ends.
-
-    Args:
-        folder: an empty one, for logs and for what workers write.
-        hidden: what workers must not see: the job's source and its caches. They do where no namespace can be made.
-        workers: how many.
-        more: variables of the workers' environment.
-    """
+    """Start a cluster in an empty folder; its workers do not see the files in ``hidden``, if namespaces can be made."""
     folder.mkdir(parents=True)
     started: list[subprocess.Popen[bytes]] = []
 
@@ -86,7 +78,8 @@ def cluster(
             for number in range(workers)
         ]
         for number in range(workers):
-            _wait(folder / f"worker{number}" / "log")
+            log = folder / f"worker{number}" / "log"
+            wait_until(lambda log=log: "Registered to" in log.read_text(), log=log)
         yield Cluster(address, scheduler, several)
     finally:
         for process in started:
@@ -95,8 +88,24 @@ def cluster(
             process.wait(240)
 
 
-def _wait(log: Path) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while not re.search(r"Registered to", log.read_text()):
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
+@contextlib.contextmanager
+def worker_pool(folder: Path, hidden: Path, more: Mapping[str, str]) -> Iterator[str]:
+    """Yield the address of a pool of workers in an empty folder that do not see the files in ``hidden``."""
+    [port] = free_ports(1)
+    # The pool starts plain `python`.
+    more = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **more}
+    command = ("apache_beam.runners.worker.worker_pool_main", f"--service_port={port}")
+    process = start_apart(folder, hidden, more, *command, alone=True)
+    try:
+        wait_until(lambda: _listens(port), log=folder / "log")
+        yield f"127.0.0.1:{port}"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+        process.wait(240)
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False

@@ -11,7 +11,6 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -19,17 +18,13 @@ from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.portable_runner import PipelineResult, PortableRunner
 from apache_beam.transforms.environments import ExternalEnvironment
 from google.cloud import storage
+from http_answers import Request, answering
 
 _STATES = {"DONE": "JOB_STATE_DONE", "FAILED": "JOB_STATE_FAILED", "CANCELLED": "JOB_STATE_CANCELLED"}
 
 
 class Dataflow:
-    """The service's state: jobs, each with Prism's own.
-
-    Attributes:
-        jobs: by their id, as they are answered.
-        late: whether a job does not begin before it is asked for a second time.
-    """
+    """The service's jobs, by id; if it is ``late``, a job begins only when its creation is requested again."""
 
     def __init__(self, prism: str, pool: str) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
@@ -87,52 +82,21 @@ class Dataflow:
 
 @contextlib.contextmanager
 def dataflow(prism: str, pool: str) -> Iterator[tuple[str, Dataflow]]:
-    """The address of a service that is gone when the body ends, and its state.
-
-    Args:
-        prism: the address of its job server.
-        pool: that of the workers.
-    """
+    """Yield the address and the state of a service that runs jobs on Prism and a pool of workers."""
     service = Dataflow(prism, pool)
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_arguments: Any) -> None:
-            """Nothing is logged."""
+    def answer(request: Request) -> tuple[int, bytes]:
+        path = re.fullmatch(r"/v1b3/projects/[^/]+/locations/[^/]+/jobs(?:/([^/]+)(/messages)?)?", request.place)
+        assert path, request.path
+        number, of_messages = path.groups()
+        if request.method == "POST":
+            found = service.create(json.loads(request.body))
+        elif request.method == "PUT":
+            assert json.loads(request.body)["requestedState"] in ("JOB_STATE_CANCELLED", 5)
+            found = service.cancel(number)
+        else:
+            found = service.messages(number) if of_messages else service.jobs[number]
+        return 200, json.dumps(found).encode()
 
-        def answer(self, document: dict[str, Any]) -> None:
-            body = json.dumps(document).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def job(self) -> str:
-            found = re.fullmatch(r"/v1b3/projects/[^/]+/locations/[^/]+/jobs/([^/]+)(/messages)?", self.place)
-            assert found, self.path
-            return found[1]
-
-        @property
-        def place(self) -> str:
-            return self.path.partition("?")[0]
-
-        def document(self) -> dict[str, Any]:
-            return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-
-        def do_POST(self) -> None:
-            self.answer(service.create(self.document()))
-
-        def do_PUT(self) -> None:
-            assert self.document()["requestedState"] in ("JOB_STATE_CANCELLED", 5)
-            self.answer(service.cancel(self.job()))
-
-        def do_GET(self) -> None:
-            if self.place.endswith("/messages"):
-                self.answer(service.messages(self.job()))
-            else:
-                self.answer(service.jobs[self.job()])
-
-    with ThreadingHTTPServer(("localhost", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://localhost:{server.server_port}", service
-        server.shutdown()
+    with answering(answer, Content_Type="application/json") as url:
+        yield url, service

@@ -39,7 +39,6 @@ def drawn(number: int, size: tuple[int, int] = (24, 20)) -> npt.NDArray[np.uint8
 
 
 def encoded(pixels: npt.NDArray[np.uint8], kind: str = "PNG", orientation: int = 1) -> bytes:
-    """A file of some pixels."""
     return _encoded(pixels.tobytes(), pixels.shape, kind, orientation)
 
 
@@ -112,7 +111,6 @@ def table_of(folder: Path, rows: Iterable[Row]) -> ImageTable:
 
 
 def reasons(source: Source) -> dict[str, str]:
-    """Record → why it is left out."""
     return {record.record: record.reason for record in source.quarantined}
 
 

@@ -76,7 +76,6 @@ def require_same(spec: TrainSpec, result: TrainResult, unbroken: tuple[TrainSpec
 
 
 def losses(folder: Path) -> list[float]:
-    """The loss of every step."""
     lines = read_metrics(folder / "metrics.jsonl")
     return [loss for line in lines if isinstance(line, StepsLine) for loss in line.losses]
 
@@ -98,6 +97,5 @@ def training_processes(root: Path, variable: bytes = b"") -> list[int]:
 
 
 def arrays_of(folder: Path, step: int) -> dict[str, np.ndarray]:
-    """A checkpoint's arrays."""
     with np.load(folder / "checkpoints" / f"step-{step:08d}.npz") as arrays:
         return dict(arrays)

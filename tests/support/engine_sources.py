@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from coco_files import CocoFiles
 from drawn_images import as_folders, drawn, encoded, images
+from mice import document, written
 from raw_cifar import write_raw_cifar
 
 from podline.stages.specs import ConvertSpec
@@ -45,20 +45,7 @@ def _images(folder: Path) -> dict[str, Any]:
 
 
 def _keypoints(folder: Path) -> dict[str, Any]:
-    """Annotations of mice in COCO's format, a mouse in each image."""
-    folder.mkdir(parents=True)
-    numbers, joints = range(1, 21), ["nose", "left_ear", "right_ear"]
-    for number in numbers:
-        (folder / f"mouse{number}.png").write_bytes(encoded(drawn(number, (60, 80))))
-    entries = [{"id": n, "file_name": f"mouse{n}.png", "width": 80, "height": 60} for n in numbers]
-    found = [
-        {"id": n, "image_id": n, "category_id": 1, "keypoints": [10 + n, 9, 2, 30, 20 + n, 2, 40, 41, 2]}
-        for n in numbers
-    ]
-    category = {"id": 1, "name": "mouse", "keypoints": joints, "skeleton": [[1, 2], [1, 3]]}
-    document = {"images": entries, "annotations": found, "categories": [category]}
-    (folder / "mice.json").write_text(json.dumps(document))
-    return {"dataset": "keypoints", "source": str(folder), "side": 64, "max_people": 2}
+    return {"dataset": "keypoints", "source": str(written(folder, document())), "side": 64, "max_people": 2}
 
 
 _OF_KIND = {

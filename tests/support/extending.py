@@ -23,13 +23,7 @@ def code_of(heading: str, language: str, number: int = 0) -> str:
 
 
 def install(folder: Path, modules: Mapping[str, str], toml: str) -> Path:
-    """Puts a package into a folder of installed packages: its modules, and what an installer writes of it.
-
-    Args:
-        folder: made if it is not there; put it on ``PYTHONPATH``, or on ``sys.path``.
-        modules: name → source.
-        toml: the ``[project.entry-points."…"]`` tables of its pyproject.toml.
-    """
+    """Write an installed package: its modules (name → source), and the entry points of its pyproject.toml."""
     about = folder / f"{next(iter(modules))}-1.0.dist-info"
     about.mkdir(parents=True)
     for name, source in modules.items():

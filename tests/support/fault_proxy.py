@@ -54,34 +54,28 @@ class FaultProxy(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def draw(self) -> str:
-        """The next request's fault, or nothing."""
         with self._lock:
             return self._random.choice(self.faults) if self.left > 0 and self._random.random() < self.share else ""
 
     def note(self, fault: str) -> None:
-        """A fault has happened."""
         with self._lock:
             self.happened[fault] += 1
             self.left -= 1
 
     def damaged(self, answer: bytes) -> bytes:
-        """An answer with one bit another one."""
         with self._lock:
             place, bit = self._random.randrange(len(answer)), self._random.randrange(8)
         return answer[:place] + bytes([answer[place] ^ 1 << bit]) + answer[place + 1 :]
 
     def hear(self, query: dict[str, list[str]], authorization: str) -> None:
-        """A request has come."""
         with self._lock:
             self.queries.append(query)
             self.authorized += bool(self.token) and authorization == f"Bearer {self.token}"
 
     def count(self, name: str, sent: int) -> None:
-        """Bytes of an object go out."""
         with self._lock:
             self.downloaded[name] += sent
 
@@ -94,7 +88,6 @@ class _Handler(BaseHTTPRequestHandler):
     server: FaultProxy
 
     def handle_method(self) -> None:
-        """Passes a request on, or does a fault to it."""
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         address = urllib.parse.urlsplit(self.path)
         if address.path == "/token":

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from finished_run import publish_evaluation, publish_training
 from ledger_entries import NOON
+from metrics import evaluation_line, steps_line
 from pose_oracle import RECIPE, case_of, nothing, perfect
 from small_coco import publish_people
 
 from podline.documents.manifest import Manifest, read_manifest
-from podline.documents.metrics_log import EvaluationLine, EventLine, StepsLine
+from podline.documents.metrics_log import EventLine
 from podline.kinds.pose.judging import judge
 from podline.stages.specs import EvaluateSpec, ReportSpec, TrainSpec
 from podline.store.contract import Store
@@ -40,14 +41,7 @@ def shaken(batches):
 
 
 def finished_pose_run(root: Path, answers: Answers = shaken, split: str = "test", seed: int = 0) -> ReportSpec:
-    """Put people and a trained, evaluated run into a store; data and judgement are made once and copied.
-
-    Args:
-        root: of the store.
-        answers: what the network says.
-        split: what it was judged on.
-        seed: of the training; another one is another run on the same data, judged alike.
-    """
+    """Put people and a trained, evaluated run into a store; data and evaluation are made once and copied."""
     shutil.copytree(_people(), root, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".podline"))
     store = open_store(root)
     recipe = RECIPE.model_copy(update={"seed": seed})
@@ -106,35 +100,13 @@ def _trained(store: Store, spec: TrainSpec) -> None:
                 f"{stage}/island_recall": 0.95 * share,
                 f"{stage}/error": 0.02 / (1 + 3 * share),
             }
-        lines.append(
-            StepsLine(
-                step=step,
-                epoch=step / 30,
-                loss=loss,
-                learning_rate=0.002 * min(step / 60, (620 - step) / 540),
-                gradient_norm=loss,
-                gradient_norms={"neck1": loss},
-                examples_per_second=30 + random.standard_normal(),
-                waiting=0.01,
-                seconds=step * 0.5,
-                time=NOON + step * 0.5,
-                losses=(loss,) * 20,
-                measures=measures,
-            )
-        )
+        now = {"epoch": step / 30, "time": NOON + step * 0.5, "measures": measures, "accuracy": np.nan}
+        values = {"learning_rate": 0.002 * min(step / 60, (620 - step) / 540), "losses": (loss,) * 20}
+        values |= {"gradient_norm": loss, "gradient_norms": {"neck1": loss}, "seconds": step * 0.5}
+        speed = 30 + random.standard_normal()
+        lines.append(steps_line(step, loss, **values, **now, examples_per_second=speed))
         if step % 200 == 0:
-            lines.append(
-                EvaluationLine(
-                    step=step,
-                    epoch=step / 30,
-                    split="test",
-                    examples=7,
-                    loss=1.2 * loss,
-                    seconds=1.0,
-                    time=NOON + step * 0.5,
-                    measures=measures,
-                )
-            )
+            lines.append(evaluation_line(step, 1.2 * loss, split="test", examples=7, **now))
     events = [
         EventLine(time=NOON, event="started", step=0, message="training from fresh weights"),
         EventLine(time=NOON + 300, event="finished", step=600, message="all 600 steps are done"),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from ledger_entries import CLASSES as CIFAR_NAMES
 from ledger_entries import NOON, night
+from metrics import evaluation_line, steps_line, train_result
 from small_dataset import publish, validation_of
 
 from podline.contract.kind import kind_named, kind_of
@@ -19,19 +20,16 @@ from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
 from podline.documents.model_description import DESCRIPTION
 from podline.documents.origins import keep_origin
-from podline.kinds.by_example.hooks import Judged
+from podline.kinds.by_example.kind import Judged
 from podline.kinds.classification.document import Evaluation, Figures
 from podline.kinds.classification.guesses import Guesses
 from podline.ledger.recording import data_of, plain
 from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
 from podline.stages.completed import complete
 from podline.stages.specs import (
-    ConvertResult,
-    ConvertSpec,
     EvaluateResult,
     EvaluateSpec,
     ReportSpec,
-    TrainResult,
     TrainSpec,
     ValidateResult,
 )
@@ -52,15 +50,7 @@ def finished_run(
     accuracy: float = 0.8,
     seed: int = 0,
 ) -> ReportSpec:
-    """Puts a data set and a trained, evaluated run into a store.
-
-    Args:
-        root: of the store.
-        class_names: of the data set.
-        records: of each split.
-        accuracy: about what the model is made to get right.
-        seed: of the training; another one is another run on the same data.
-    """
+    """Put a data set and a trained, evaluated run into a store; another seed is another run on the same data."""
     random = np.random.default_rng(0)
     store = open_store(root)
     images = random.integers(0, 256, (records, 32, 32, 3), np.uint8)
@@ -85,38 +75,24 @@ def _recipe(seed: int) -> Recipe:
 
 
 def _data_set(root: Path, names: tuple[str, ...], images: np.ndarray, labels: np.ndarray) -> Manifest:
-    store, folder = open_store(root), dataset_folder("cifar10", FINGERPRINT)
-    examples = {"image": images, "label": labels}
-    splits = {"train": examples, "test": examples}
+    store, examples = open_store(root), {"image": images, "label": labels}
     files, left_out = ("batches.meta", "data_batch_1", "test_batch"), ("data_batch_1[0]", "data_batch_1[1]")
-    found = {
-        "source": tuple(SourceFile(name=name, bytes=1, sha256=digests.of_bytes(name.encode())) for name in files),
-        "converter": {"seed": 0, "shard_bytes": 100_000_000, "min_shards": 10},
-        "read": 2 * len(images) + len(left_out),
-        "quarantined": tuple(
+    manifest = publish(
+        root,
+        "cifar10",
+        names,
+        {"train": examples, "test": examples},
+        shard_records=len(images),
+        source=tuple(SourceFile(name=name, bytes=1, sha256=digests.of_bytes(name.encode())) for name in files),
+        converter={"seed": 0, "shard_bytes": 100_000_000, "min_shards": 10},
+        read=2 * len(images) + len(left_out),
+        quarantined=tuple(
             Quarantined(split="train", record=name, reason="label 12 vs 10 classes") for name in left_out
         ),
-    }
-    manifest = publish(root, "cifar10", names, splits, shard_records=len(images)).model_copy(update=found)
-    store.publish_json(f"{folder}/manifest.json", manifest.model_dump(mode="json"), replace=True)
-    convert = ConvertSpec(root=store.uri, dataset="cifar10", source="elsewhere")
-    converted = ConvertResult(
-        seconds=4.21,
-        dataset="cifar10",
-        fingerprint=FINGERPRINT,
-        folder=folder,
-        read=manifest.read,
-        written=manifest.written,
-        quarantined=len(left_out),
-        splits={split.name: split.records for split in manifest.splits},
-        bytes=2 * manifest.splits[0].shards[0].bytes,
-        shards_written=2,
-        shards_reused=0,
     )
-    complete(store, folder, convert, converted, [])
     validate = validation_of(root, "cifar10", FINGERPRINT)
     validated = ValidateResult(seconds=1.08, records=manifest.written, shards=2, duplicates_within=0)
-    complete(store, folder, validate, validated, [])
+    complete(store, manifest.folder, validate, validated, [])
     return manifest
 
 
@@ -140,35 +116,18 @@ def _training(store: Store, spec: TrainSpec, examples: int) -> None:
     lines: list[StepsLine | EvaluationLine | FindingLine] = [*FOUND]
     for step in range(20, 1301, 20):
         loss = 0.35 + 1.9 * np.exp(-step / 320) + 0.05 * random.standard_normal()
-        lines.append(
-            StepsLine(
-                step=step,
-                epoch=step / 65,
-                loss=loss,
-                accuracy=float(np.clip(1 - loss / 2.4 + 0.02 * random.standard_normal(), 0, 1)),
-                learning_rate=0.4 * min(step / 260, (1320 - step) / 1060),
-                gradient_norm=float(np.hypot(loss, 2 * loss)),
-                gradient_norms={"stem": loss, "classifier": 2 * loss},
-                examples_per_second=1850 + 60 * random.standard_normal(),
-                waiting=abs(0.02 * random.standard_normal()),
-                seconds=step * 0.07,
-                time=NOON + step * 0.07,
-                losses=(loss,) * 20,
-            )
-        )
+        now = {"epoch": step / 65, "time": NOON + step * 0.07}
+        accuracy = float(np.clip(1 - loss / 2.4 + 0.02 * random.standard_normal(), 0, 1))
+        values = {"accuracy": accuracy, "learning_rate": 0.4 * min(step / 260, (1320 - step) / 1060)}
+        values |= {"gradient_norm": float(np.hypot(loss, 2 * loss)), "seconds": step * 0.07, "losses": (loss,) * 20}
+        values |= {"gradient_norms": {"stem": loss, "classifier": 2 * loss}}
+        values |= {"examples_per_second": 1850 + 60 * random.standard_normal()}
+        values |= {"waiting": abs(0.02 * random.standard_normal())}
+        lines.append(steps_line(step, loss, **values, **now))
         if step % 260 == 0:
-            lines.append(
-                EvaluationLine(
-                    step=step,
-                    epoch=step / 65,
-                    split="test",
-                    examples=examples,
-                    loss=loss + 0.1,
-                    accuracy=float(np.clip(0.97 - loss / 2.6, 0, 1)),
-                    seconds=0.4,
-                    time=NOON + step * 0.07 + 0.4,
-                )
-            )
+            accuracy = float(np.clip(0.97 - loss / 2.6, 0, 1))
+            line = evaluation_line(step, loss + 0.1, split="test", examples=examples, accuracy=accuracy, **now)
+            lines.append(line)
     events = [
         EventLine(time=NOON, event="started", step=0, message="training from fresh weights"),
         EventLine(time=NOON + 60, event="checkpoint_damaged", step=700, message="checkpoint 700: weights.npz is short"),
@@ -192,8 +151,7 @@ def publish_training(store: Store, spec: TrainSpec, lines: list[Any], events: li
         text = "".join(json.dumps(entry.model_dump(mode="json")) + "\n" for entry in entries)
         store.publish_bytes(f"{spec.folder}/{name}", text.encode())
     store.publish_json(f"{spec.folder}/spec.json", spec.model_dump(mode="json"))
-    made = {"run": spec.run, "folder": spec.folder, "parameters": 412_310, "weights_sha256": WEIGHTS}
-    complete(store, spec.folder, spec, TrainResult(**made, **figures), [])
+    complete(store, spec.folder, spec, train_result(spec, WEIGHTS, parameters=412_310, **figures), [])
 
 
 def publish_evaluation(store: Store, spec: EvaluateSpec, document: Any, command: str) -> ReportSpec:
@@ -217,7 +175,6 @@ def publish_evaluation(store: Store, spec: EvaluateSpec, document: Any, command:
 
 
 def origin_of(store: Store, spec: TrainSpec) -> Origin:
-    """What produced a made-up run; the machine that it ran on is always the same one."""
     return Origin(
         recipe=spec.recipe.name,
         settings={"recipe": plain(spec.recipe), "machine": {"workers": 2}},

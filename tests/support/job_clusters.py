@@ -24,15 +24,7 @@ _STATES = {"STOPPED": "CANCELLED", "SUCCEEDED": "COMPLETED"}
 
 
 class Cluster(NamedTuple):
-    """Two nodes on this machine.
-
-    Attributes:
-        scheduler: of their jobs.
-        machine: settings that name it.
-        variables: what its commands need.
-        jobs: returns the id and the state of each job, the oldest first.
-        second: what the environment of the second host's process has.
-    """
+    """Two nodes on this machine; ``jobs`` lists (id, state), ``second`` is in the environment of the second host."""
 
     scheduler: Slurm | RayJobs
     machine: Settings

@@ -26,14 +26,7 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 
 def night(number: int = 0, *, recipe: str = "cifar10", state: State = "finished", **changes: Any) -> Entry:
-    """The entry of a night.
-
-    Args:
-        number: which one; its accuracy is a thousandth better than that of the one before.
-        recipe: what was trained.
-        state: how it ended.
-        changes: other values of the entry.
-    """
+    """Return the entry of a night; each accuracy is a thousandth better than that of the night before."""
     ended = NOON + number * DAY
     finished = state == "finished"
     entry = Entry(

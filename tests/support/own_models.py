@@ -27,6 +27,20 @@ def classified(image: Any, features: Any, classes: int) -> keras.Model:
     return keras.Model(image, layers.Dense(classes)(layers.GlobalAveragePooling2D()(features)))
 
 
+def network(*inner: Any, last: Any = None, **image: Any) -> Any:
+    """The function of a model: a convolution, what makes further layers, a classifier, what follows its logits."""
+
+    def build(shape: Any, classes: int, _settings: Any) -> keras.Model:
+        inputs: Any = keras.Input(**{"shape": shape} | image)
+        maps: Any = layers.Conv2D(6, 3, name="first")(inputs)
+        for make in inner:
+            maps = make()(maps)
+        logits = layers.Dense(classes, name="head")(layers.GlobalAveragePooling2D()(maps))
+        return keras.Model(inputs, last(logits) if last else logits)
+
+    return build
+
+
 @registered
 class Fire(layers.Layer):
     """SqueezeNet's module: a list of unnamed layers, made when the number of channels is known."""

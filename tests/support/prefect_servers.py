@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,12 +30,10 @@ SECRET = "night:shift-7421"  # noqa: S105 (of this test's own server)
 
 
 def tasks_of(client: SyncPrefectClient, run: UUID) -> list[TaskRun]:
-    """The task runs of a flow run."""
     return client.read_task_runs(flow_run_filter=FlowRunFilter.model_validate({"id": {"any_": [run]}}))
 
 
 def artifacts_of(client: SyncPrefectClient, run: UUID) -> dict[str | None, Artifact]:
-    """The artifacts of a flow run, by key."""
     ours = ArtifactFilter.model_validate({"flow_run_id": {"any_": [run]}})
     return {artifact.key: artifact for artifact in client.read_artifacts(artifact_filter=ours)}
 
@@ -88,7 +85,6 @@ class PrefectServer:
         self.start()
 
     def start(self) -> None:
-        """Starts it; it answers a while later."""
         with socket.create_server(("127.0.0.1", self._port)) as listening, self.log.open("ab") as output:
             server = ("podline.deployments.server", "--until-input-ends")
             command = [sys.executable, "-m", *server, "--listen-fd", str(listening.fileno())]
@@ -103,12 +99,10 @@ class PrefectServer:
             )
 
     def kill(self) -> None:
-        """Ends it by SIGKILL."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
     def wait(self) -> None:
-        """Returns when it answers."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=300)
         connection.request("GET", "/api/health")
         assert connection.getresponse().status == 200
@@ -116,18 +110,15 @@ class PrefectServer:
 
     @property
     def log(self) -> Path:
-        """What it says."""
         return self.home / "server.log"
 
     @contextlib.contextmanager
     def client(self) -> Iterator[SyncPrefectClient]:
-        """A client of it; in the body, it is this process's server."""
         ours: dict[Any, str] = {PREFECT_API_URL: self.url, PREFECT_API_AUTH_STRING: SECRET}
         with temporary_settings(ours), get_client(sync_client=True) as client:
             yield client
 
     def deploy(self, entrypoint: str, tags: list[str] | None = None) -> UUID:
-        """Makes the pool, and a deployment to it; its id."""
         given: dict[str, Any] = {"work_pool_name": POOL, "work_queue_name": "default", "tags": tags}
         pull = {"prefect.deployments.steps.set_working_directory": {"directory": str(TESTS.parent)}}
         with self.client() as client:
@@ -136,25 +127,18 @@ class PrefectServer:
             return client.create_deployment(flow, "night", entrypoint=entrypoint, pull_steps=[pull], **given)
 
     def schedule(self, deployment: UUID, parameters: dict[str, Any]) -> UUID:
-        """A flow run of a deployment, which is due now; its id."""
         with self.client() as client:
             due = Scheduled(scheduled_time=datetime.now(UTC))
             return client.create_flow_run_from_deployment(deployment, parameters=parameters, state=due).id
 
     def state(self, flow_run: UUID) -> Any:
-        """The state of a flow run."""
         with self.client() as client:
             return client.read_flow_run(flow_run).state
 
 
 @contextlib.contextmanager
 def prefect_server_in(folder: Path, **more: str) -> Iterator[PrefectServer]:
-    """A server that answers, until the body ends.
-
-    Args:
-        folder: for its home.
-        more: further variables.
-    """
+    """Yield a server that answers, with its home in a folder and further variables."""
     server = PrefectServer(folder, **more)
     try:
         server.wait()
@@ -179,11 +163,3 @@ def worker(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def wait_until(true: Any, seconds: float = 280.0, every: float = 0.1) -> None:
-    """Returns when a condition has become true, which is looked at every so many seconds."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(every)

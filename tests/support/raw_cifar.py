@@ -53,5 +53,4 @@ def contents(spec: ConvertSpec) -> dict[str, bytes]:
 
 
 def converted_manifest(spec: ConvertSpec) -> Manifest:
-    """Convert; return the manifest."""
     return read_manifest(open_store(spec.root), convert(spec, silent()).folder)

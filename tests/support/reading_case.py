@@ -11,13 +11,11 @@ import numpy as np
 
 
 def read(file: Path) -> Iterator[tuple[Any, Any]]:
-    """Yield images and labels."""
     with np.load(file) as content:
         yield from zip(content["images"], content["labels"], strict=True)
 
 
 def grey(file: Path) -> Iterator[tuple[Any, int]]:
-    """Yield the first channel of each image."""
     return ((image[..., 0], label) for image, label in read(file))
 
 
@@ -27,7 +25,6 @@ def every(file: Path, step: int) -> Iterator[tuple[Any, int]]:
 
 
 def counted(log: Path, file: Path) -> Iterator[tuple[Any, int]]:
-    """Note each file that is read."""
     with log.open("a") as stream:
         stream.write(f"{file.name} ")
     return read(file)
@@ -41,12 +38,10 @@ def changed(image: Any, label: Any, file: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def nothing(_file: Path) -> list[tuple[Any, int]]:
-    """Give no image."""
     return []
 
 
 def failing(_file: Path) -> list[tuple[Any, int]]:
-    """Fail."""
     raise ZeroDivisionError("division by zero")
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
-import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image
+from drawn_images import encoded, write_tar
 
 COLOURS = {"blue": (40, 60, 230), "green": (40, 200, 40), "red": (230, 40, 40)}
 
@@ -28,13 +25,6 @@ class Labelled(NamedTuple):
     split: str
 
 
-def png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """A PNG file."""
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "PNG")
-    return stream.getvalue()
-
-
 def drawn(count: int = 120, side: int = 16) -> list[Labelled]:
     """Noise with squares of up to three colours, each in a quarter of its own; a seventh of the images has none."""
     random, found = np.random.default_rng(5), list[Labelled]()
@@ -44,7 +34,9 @@ def drawn(count: int = 120, side: int = 16) -> list[Labelled]:
         for name, quarter in zip(labels, random.permutation(4), strict=False):
             row, column = quarter // 2 * side // 2, quarter % 2 * side // 2
             pixels[row + 1 : row + side // 2 - 1, column + 1 : column + side // 2 - 1] = COLOURS[name]
-        found.append(Labelled(f"{number:04}.png", png(pixels), labels[::-1], "test" if number % 3 == 2 else "train"))
+        found.append(
+            Labelled(f"{number:04}.png", encoded(pixels), labels[::-1], "test" if number % 3 == 2 else "train")
+        )
     return found
 
 
@@ -118,15 +110,11 @@ def as_parquet(folder: Path, images: Sequence[Labelled]) -> None:
 
 def as_web_dataset(folder: Path, images: Sequence[Labelled]) -> None:
     """A list in each sample's JSON."""
-    folder.mkdir(parents=True)
-    with tarfile.open(folder / "all.tar", "w") as tar:
-        for image in images:
-            key = image.name.partition(".")[0]
-            said = json.dumps({"labels": list(image.labels), "split": image.split}).encode()
-            for name, data in ((f"{key}.png", image.data), (f"{key}.json", said)):
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
+    members = {}
+    for image in images:
+        key, said = image.name.partition(".")[0], {"labels": list(image.labels), "split": image.split}
+        members |= {f"{key}.png": image.data, f"{key}.json": json.dumps(said).encode()}
+    write_tar(folder / "all.tar", members)
 
 
 LAYOUTS = (as_json_lines, as_joined, as_commas, as_rows, as_one_hot, as_parquet, as_web_dataset)

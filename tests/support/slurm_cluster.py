@@ -9,14 +9,14 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from waiting import wait_until
 
 # Names that are addresses need no name service.
 NODES = ("127.0.0.1", "127.0.0.2")
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
-_UP_SECONDS = 60.0
 _CONF = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -83,12 +83,8 @@ def _slurm(folder: Path, short: Path, ports: list[int]) -> Iterator[dict[str, st
                 process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
             stack.callback(process.wait)
             stack.callback(process.terminate)
-            while command is munge and not (short / "munge.socket").exists():
-                time.sleep(0.05)
-        deadline = time.monotonic() + _UP_SECONDS
-        while _idle(environment) < len(NODES):
-            assert time.monotonic() < deadline, (folder / "slurmctld.log").read_text()[-2000:]
-            time.sleep(0.2)
+            wait_until(lambda command=command: command is not munge or (short / "munge.socket").exists())
+        wait_until(lambda: _idle(environment) == len(NODES), log=folder / "slurmctld.log")
         yield environment
 
 

@@ -16,15 +16,7 @@ from podline.store.opening import open_store
 
 
 def publish_people(root: Path, *, train: int = 12, test: int = 7, side: int = 128, **settings: Any) -> Manifest:
-    """Draws people and puts them, converted, into a store, as ``datasets/coco_sample/<fingerprint>``.
-
-    Args:
-        root: of the store.
-        train: images in the training split, about.
-        test: images in the test split, about.
-        side: of the square images.
-        settings: of the conversion, others than these.
-    """
+    """Draw people and convert them into a store, as ``datasets/coco_sample/<fingerprint>``."""
     source = write_coco_sample(root / "people", train=train, test=test)
     given: dict[str, Any] = {
         "root": str(root),

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from podline.base.frozen import JsonObject
 from podline.data import tfrecord
 from podline.data.identity import identities_of
 from podline.data.pixels import pixel_sums
@@ -44,11 +43,7 @@ CLASS_NAMES = ("dark", "stripes", "bright")
 
 
 def drawn(count: int, seed: int, side: int = 8) -> dict[str, np.ndarray]:
-    """Images of three classes that a small network tells apart soon, but not at once.
-
-    Returns:
-        ``image``, uint8 (count, side, side, 3), and ``label``, int64 (count,).
-    """
+    """Return ``image`` uint8 (n, side, side, 3) and ``label`` int64 (n,) of three classes that are learned soon."""
     random = np.random.default_rng(seed)
     labels = random.integers(0, len(CLASS_NAMES), count)
     stripes = np.where(np.arange(side) % 2, 40, -40)[:, None, None]
@@ -89,19 +84,19 @@ def filled_from(layout: RecordLayout, read: Callable[[int, int], Mapping[str, np
 
 
 def publish_dataset(
-    root: Path | str, *, train: int = 96, test: int = 40, splits: dict[str, dict[str, np.ndarray]] | None = None
+    root: Path | str,
+    *,
+    train: int = 96,
+    test: int = 40,
+    splits: dict[str, dict[str, np.ndarray]] | None = None,
+    fingerprint: str = FINGERPRINT,
+    class_names: tuple[str, ...] = CLASS_NAMES,
 ) -> Manifest:
-    """Puts a data set, several shards a split, into a store; as ``datasets/sample/FINGERPRINT``.
-
-    Args:
-        root: of the store.
-        train: examples in the training split.
-        test: examples in the test split.
-        splits: the examples themselves, instead of drawn ones.
-    """
+    """Put a data set with several shards a split into a store, as ``datasets/sample/FINGERPRINT``."""
     splits = splits or {"train": drawn(train, 0), "test": drawn(test, 1)}
     # About a third of the test split in a shard, so that batches come from more than one.
-    return publish(root, "sample", CLASS_NAMES, splits, shard_records=max(1, len(splits["test"]["label"]) // 3))
+    records = max(1, len(splits["test"]["label"]) // 3)
+    return publish(root, "sample", class_names, splits, shard_records=records, fingerprint=fingerprint)
 
 
 def publish(
@@ -112,20 +107,11 @@ def publish(
     *,
     shard_records: int,
     kind: str = "classification",
-    facts: JsonObject | None = None,
+    fingerprint: str = FINGERPRINT,
+    **of_manifest: Any,
 ) -> Manifest:
-    """Puts examples into a store, by the library's own record and shard code; as ``datasets/<dataset>/FINGERPRINT``.
-
-    Args:
-        root: of the store.
-        dataset: its name.
-        class_names: its classes.
-        splits: the examples: of each field an array, (count, ...).
-        shard_records: about so many of them are in a shard.
-        kind: of task.
-        facts: see Manifest.facts.
-    """
-    store, folder = open_store(root), dataset_folder(dataset, FINGERPRINT)
+    """Put examples (field → array) into a store, in shards of about ``shard_records``."""
+    store, folder = open_store(root), dataset_folder(dataset, fingerprint)
     columns = next(iter(splits.values()))
     features = {name: Feature(name, values.dtype.name, values.shape[1:]) for name, values in columns.items()}
     if class_names:
@@ -146,21 +132,18 @@ def publish(
             store.publish_file(work / plan.file, f"{folder}/{plan.file}", replace=True)
         store.publish_json(f"{folder}/{shard_record(plan.file)}", shard.model_dump(mode="json"), replace=True)
         written[plan.split].append(shard)
+    count = sum(sizes.values())
+    usual = {"source": (), "converter": {}, "read": count, "written": count, "quarantined": ()}
     manifest = Manifest(
         dataset=dataset,
-        fingerprint=FINGERPRINT,
+        fingerprint=fingerprint,
         record_length=layout.record_length,
         fields=layout.fields,
         class_names=class_names,
         splits=tuple(_split(name, columns, written[name], census(columns)) for name, columns in splits.items()),
         records=publish_table(store, folder, class_names, splits),
-        source=(),
-        converter={},
-        read=sum(sizes.values()),
-        written=sum(sizes.values()),
-        quarantined=(),
         kind=kind,
-        facts=facts or {},
+        **(usual | of_manifest),
     )
     store.publish_json(f"{folder}/{MANIFEST}", manifest.model_dump(mode="json"), replace=True)
     record_conversion(store, folder, manifest)

@@ -15,6 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from metrics import evaluation_line, train_result
+
 from podline.base.errors import ArtifactError, PreemptedError, PrunedError
 from podline.base.progress import Reporter
 from podline.data.versions.fingerprint import effective, fingerprint, memory_of, source_of
@@ -22,7 +24,7 @@ from podline.documents.champions import Candidate, champion, crown
 from podline.documents.log_writers import MetricsLog
 from podline.documents.manifest import Manifest, dataset_folder, publish_manifest
 from podline.documents.metric import Metric
-from podline.documents.metrics_log import METRICS, EvaluationLine
+from podline.documents.metrics_log import METRICS
 from podline.stages.base import Result, Spec
 from podline.stages.completed import complete
 from podline.stages.specs import (
@@ -98,12 +100,11 @@ def train_trial(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     """Four evaluations, of which only the rate says how good they are."""
     store = open_store(spec.root)
     error = abs(math.log10(spec.recipe.schedule.learning_rate) + 2) / 10
-    line = {"epoch": 1.0, "split": "validation", "examples": 1000, "loss": error, "seconds": 0.1, "time": 0.0}
     pruner = Pruner(spec.pruning, STEPS, ())
     with MetricsLog(store.local(f"{spec.folder}/{METRICS}")) as log:
         log.cut(checked=False)
         for step in range(STEPS // 4, STEPS + 1, STEPS // 4):
-            evaluation = EvaluationLine(step=step, accuracy=1 - error, **line)
+            evaluation = evaluation_line(step, error, accuracy=1 - error, examples=1000)
             log.write(evaluation)
             pruner.decide(evaluation)
             if pruner.reason:
@@ -112,10 +113,7 @@ def train_trial(spec: TrainSpec, reporter: Reporter) -> TrainResult:
 
 
 def trained(spec: TrainSpec, weights: bytes) -> TrainResult:
-    """What a training of these weights answers."""
-    figures: dict[str, Any] = {"seconds": 1.0, "steps": 1, "epochs": 1.0, "examples": 1, "parameters": 1, "loss": 0.5}
-    figures |= {"examples_per_second": 1.0, "waiting_for_input": 0.0}
-    return TrainResult(run=spec.run, folder=spec.folder, weights_sha256=digests.of_bytes(weights), **figures)
+    return train_result(spec, digests.of_bytes(weights), loss=0.5)
 
 
 STEPS = 12
@@ -189,7 +187,6 @@ def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
 
 
 def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
-    """A page of one line."""
     _note_run(spec, "report")
     files = {"report.html": b"<p>fine</p>", "report.md": b"# It went well"}
     html, markdown = (f"{spec.folder}/{name}" for name in files)
@@ -244,7 +241,6 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
 
 
 def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
-    """Finds nothing wrong."""
     _note_run(spec, "validate")
     result = ValidateResult(records=70, shards=1, duplicates_within=0)
     complete(open_store(spec.root), spec.folder, spec, result, [f"{spec.folder}/shard"])
@@ -252,7 +248,6 @@ def validate(spec: ValidateSpec, reporter: Reporter) -> ValidateResult:
 
 
 def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
-    """A chart of a few bytes."""
     _note_run(spec, "lr-find")
     found: dict[str, Any] = {"learning_rate": 0.1, "floor": (0.05, 0.2), "blow_up": None, "reasons": ("because",)}
     found |= {"recipe_rate": spec.recipe.schedule.learning_rate, "steps": spec.steps}

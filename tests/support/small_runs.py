@@ -9,7 +9,6 @@ from podline.store.contract import Store
 
 
 def publish_run(store: Store, name: str, fingerprint: str = FINGERPRINT, further: str | None = None) -> None:
-    """Publishes a finished run with one artifact."""
     recipe = {"dataset": "sample", "further": further}
     store.publish_json(f"runs/{name}/spec.json", {"recipe": recipe, "fingerprint": fingerprint})
     store.publish_bytes(f"runs/{name}/model/weights.npz", name.encode())

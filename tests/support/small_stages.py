@@ -27,8 +27,6 @@ from podline.store.opening import open_store
 
 
 class ActSpec(Spec):
-    """What the stage does, and with what."""
-
     act: str
     number: int = 0
     place: str = "acts"
@@ -39,8 +37,6 @@ class ActSpec(Spec):
 
 
 class ActResult(Result):
-    """The number that was given, and the process that did it."""
-
     number: int
     process: int
 
@@ -195,7 +191,6 @@ def _no_space(spec: ActSpec, reporter: Reporter) -> None:
 
 
 def note(spec: ActSpec, name: str, value: int) -> None:
-    """Leaves a number for the test, whole."""
     path = Path(spec.root, f"{name}.tmp")
     path.write_text(str(value))
     path.replace(Path(spec.root, name))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from metrics import train_result
 from small_dataset import FINGERPRINT, small_recipe
 
 from podline.base.progress import silent
@@ -16,7 +17,7 @@ from podline.recipes.durations import Duration
 from podline.recipes.settings import Recipe
 from podline.settings.machine import Settings
 from podline.stages.completed import complete
-from podline.stages.specs import SPEC, EvaluateSpec, TrainResult, TrainSpec
+from podline.stages.specs import SPEC, EvaluateSpec, TrainSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
 from podline.training.export import export_model
@@ -41,17 +42,10 @@ def trained(store: Store, seed: int, fingerprint: str = FINGERPRINT, **values: A
 
 
 def untrained(root: Path, recipe: Recipe, manifest: Manifest) -> TrainSpec:
-    """Put a finished run with initial weights into a store: no training step is traced, which takes most of the time.
-
-    Returns:
-        What the run was asked for.
-    """
+    """Put a finished run with initial weights into a store; return its spec. No training step is traced."""
     store, spec = open_store(root), TrainSpec(root=str(root), recipe=recipe, fingerprint=manifest.fingerprint)
     model = initial_model(recipe, manifest, configure_process(recipe))
     sha256 = export_model(store, spec.folder, model, np.zeros((1, *manifest.image_shape), np.uint8))
     store.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"))
-    figures = {"steps": 1, "epochs": 1.0, "examples": 1, "parameters": 1, "loss": 1.0}
-    told = figures | {"examples_per_second": 1.0, "waiting_for_input": 0.0}
-    result = TrainResult(run=spec.run, folder=spec.folder, weights_sha256=sha256, **told)
-    complete(store, spec.folder, spec, result, [])
+    complete(store, spec.folder, spec, train_result(spec, sha256), [])
     return spec

@@ -17,10 +17,8 @@ class TurnedClock:
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Turns the clock."""
         self.turn(seconds)
 
     def turn(self, seconds: float) -> None:
-        """Moves the time forward."""
         with self._lock:
             self._now += max(seconds, 0.0)

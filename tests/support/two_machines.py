@@ -23,14 +23,16 @@ from typing import Any, NamedTuple
 
 import fault_proxy
 import numpy as np
+from metrics import evaluation_line, train_result
 from small_dataset import small_recipe
+from waiting import wait_until
 
 from podline.base.errors import PodlineError, PreemptedError
 from podline.base.progress import Event, Reporter, silent
 from podline.documents import champions
 from podline.documents.champions import Candidate
 from podline.documents.log_writers import EventLog, MetricsLog
-from podline.documents.metrics_log import METRICS, EvaluationLine
+from podline.documents.metrics_log import METRICS
 from podline.ledger.inventory.verification import verify
 from podline.ledger.recording import recorded
 from podline.recipes.durations import Duration
@@ -45,12 +47,11 @@ from podline.store.contract import Store
 from podline.store.one_writer import LEASE
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, restore_newest, write_arrays
-from podline.training.mirror import mirrored
+from podline.training.mirror import Mirror
 
 _MACHINE, _AHEAD, _SMALL = "_TEST_MACHINE", "_TEST_CLOCK_AHEAD", "_TEST_SMALL"
 LEASE_SECONDS = 3.0
 STEPS = 12
-_LIMIT_SECONDS = 300.0
 
 if ahead := os.environ.get(_AHEAD):
     real_time = time.time
@@ -70,7 +71,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
     store = open_store(spec.root)
     champions.require_never_champion(store, spec.recipe.name, spec.run)
     draw = np.random.default_rng(int.from_bytes(os.environ[_MACHINE].encode()))
-    with mirrored(store, spec.folder, 60.0, reporter) as mirror:
+    with Mirror(store, spec.folder, 60.0, reporter) as mirror:
         near = mirror.near
         near.publish_json(f"{spec.folder}/{SPEC}", spec.model_dump(mode="json"), replace=True)
         folder = CheckpointFolder(near, spec.folder, spec.digest())
@@ -81,22 +82,15 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
                 if mirror.lost:
                     raise PreemptedError("asked to end")
                 time.sleep(0.25)
-                log.write(_line(step, draw.random()))
+                log.write(evaluation_line(step, draw.random(), accuracy=0.5, time=time.time()))
                 folder.save(step, {"x": draw.random(1000)}, log.mark(), TimeSpent())
                 reporter.progress(step, STEPS, "steps")
         _, sha256 = write_arrays(near, f"{spec.folder}/{WEIGHTS}", {"x": draw.random(1000)})
-        figures = {"steps": STEPS, "epochs": 1.0, "examples": 1, "parameters": 1, "loss": 1.0}
-        told = figures | {"examples_per_second": 1.0, "waiting_for_input": 0.0}
-        result = TrainResult(run=spec.run, folder=spec.folder, weights_sha256=sha256, **told)
+        result = train_result(spec, sha256, steps=STEPS)
         names = [f"{spec.folder}/{name}" for name in (SPEC, METRICS, WEIGHTS)]
         beside = [each for each in near.listing(spec.folder) if each.name not in names]
         complete(near, spec.folder, spec, result, names, beside)
     return result
-
-
-def _line(step: int, loss: float) -> EvaluationLine:
-    told = {"epoch": 1.0, "split": "test", "examples": 1, "loss": loss, "accuracy": 0.5, "seconds": 0.1}
-    return EvaluationLine(step=step, time=time.time(), **told)
 
 
 def _noted(event: Event) -> None:
@@ -117,12 +111,7 @@ def main() -> None:
 
 
 class Machine:
-    """One machine; at most one command runs on it.
-
-    Attributes:
-        name: its name, which its weights depend on.
-        ended: of each command that has ended: its exit code, negative for a signal, and the last line that it printed.
-    """
+    """A machine that runs at most one command; ``ended`` has the exit code and the last line of each earlier one."""
 
     def __init__(self, name: str, home: Path, bucket: str, spec: TrainSpec, proxy: Any, *, ahead: float) -> None:
         self.name, self.ended = name, list[tuple[int, str]]()
@@ -148,7 +137,6 @@ class Machine:
 
     @property
     def busy(self) -> bool:
-        """Whether its command runs, or is stopped; one that has ended is noted."""
         if self._process is not None and self._process.poll() is not None:
             said = self._process.communicate()[0].splitlines()  # closes the pipe, too
             self.ended.append((self._process.returncode, said[-1] if said else ""))
@@ -156,7 +144,6 @@ class Machine:
         return self._process is not None
 
     def start(self) -> None:
-        """Starts the command, unless it runs."""
         if not self.busy:
             command = [sys.executable, "-m", "two_machines", self._spec.model_dump_json()]
             with self._log.open("a") as log:
@@ -165,26 +152,21 @@ class Machine:
                 )
 
     def suspend(self) -> None:
-        """Stops every process of the machine."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Lets the processes go on, and brings the network back."""
         self._proxy.reachable.set()
         self._signal(signal.SIGCONT)
 
     def cut(self) -> None:
-        """Takes the network away."""
         self._proxy.reachable.clear()
 
     def kill(self) -> None:
-        """Kills every process of the machine."""
         self._signal(signal.SIGKILL)
         if self._process is not None:
             self._process.wait(60)
 
     def lose_disk(self) -> None:
-        """Makes the machine a new one: nothing is left of what it kept, except in the bucket."""
         self.kill()
         shutil.rmtree(self._environment["PODLINE_STORE_CACHE"], ignore_errors=True)
 
@@ -250,17 +232,17 @@ def played(folder: Path, gcs: str, store: Store, spec: TrainSpec, acts: list[tup
         both[0].start()
         for _, which, act in [each for each in acts if each[0] < 0]:
             ACTS[act](both[which])
-        _until(lambda: store.exists(f"{spec.folder}/{LEASE}"))
+        wait_until(lambda: store.exists(f"{spec.folder}/{LEASE}"))
         began = time.monotonic()
         for at, which, act in [each for each in acts if each[0] >= 0]:
-            _until(lambda at=at: _crown(store, spec, both) or time.monotonic() >= began + at)
+            wait_until(lambda at=at: _crown(store, spec, both) or time.monotonic() >= began + at)
             if act == "wait":
-                _until(lambda which=which: _has_result(both[1 - which]))
+                wait_until(lambda which=which: _has_result(both[1 - which]))
             else:
                 ACTS[act](both[which])
         for each in both:
             each.resume()
-        _until(lambda: _all_done(store, spec, both))
+        wait_until(lambda: _all_done(store, spec, both))
         return Played(_problems(store, spec, both), _codes(both))
 
 
@@ -300,13 +282,6 @@ def _crown(store: Store, spec: TrainSpec, both: tuple[Machine, Machine]) -> None
             weights = json.loads(next(line for code, line in each.ended if code == 0))["weights"]
             model = Candidate(spec.run, weights, spec.recipe.dataset, spec.fingerprint)
             champions.crown(store, spec.recipe.name, model, None, "promoted")
-
-
-def _until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + _LIMIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def real_recipe() -> Recipe:

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import small_stages
 from prefect import flow
-from prefect_servers import wait_until
 from pydantic import BaseModel
 from small_stages import ACT, ActSpec
+from waiting import wait_until
 
 from podline.tasks.stages import StageTask
 

@@ -19,8 +19,8 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
-from prefect_servers import wait_until
 from small_stages import ACT, ActSpec
+from waiting import wait_until
 
 from podline.base import errors
 from podline.base.errors import PodlineError, TpuInUseError

@@ -17,8 +17,9 @@ from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import State
-from prefect_servers import lines_of, tasks_of, wait_until
+from prefect_servers import lines_of, tasks_of
 from small_stages import ACT, ActResult, ActSpec
+from waiting import wait_until
 
 from podline.base.errors import ServerAwayError, SourceError, TransientError
 from podline.tasks import server, stages, stops

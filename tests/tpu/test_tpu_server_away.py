@@ -9,10 +9,11 @@ from uuid import UUID
 
 import pytest
 from prefect.client.schemas.objects import FlowRun
-from prefect_servers import POOL, TESTS, PrefectServer, prefect_server_in, wait_until, worker
+from prefect_servers import POOL, TESTS, PrefectServer, prefect_server_in, worker
 from small_flow_stages import ran
 from standin.cloud import NODE, Cloud
 from standin.servers import announcing, serving
+from waiting import wait_until
 
 from podline.base.errors import TpuInUseError
 from podline.data.sources.sample import write_sample

@@ -5,27 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import time
 import tracemalloc
 from pathlib import Path
 
 import fault_proxy
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from podline.base.errors import ArtifactError, OtherWriterError, PreemptedError, StoreError, StoreUnavailableError
 from podline.base.progress import Reporter
 from podline.documents.log_writers import EventLog, LogMark, MetricsLog
-from podline.documents.metrics_log import EVENTS, METRICS, EvaluationLine, MetricsLines
+from podline.documents.metrics_log import EVENTS, METRICS, MetricsLines
 from podline.store import fences
 from podline.store.contract import Store
 from podline.store.folder import FolderStore
 from podline.store.one_writer import Writer
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, read_arrays, restore_newest, write_arrays
-from podline.training.mirror import Mirror, mirrored
+from podline.training.mirror import Mirror
 from podline.training.train import _copy_open_files
-from tests.support.metrics import read_metrics, steps_line
+from tests.support.metrics import evaluation_line, read_metrics, steps_line
 
 
 @pytest.fixture
@@ -142,9 +142,7 @@ def test_a_save_that_was_broken_off_is_not_seen_and_cleared_away(folder, log, st
     assert names(folder, store) == step_files(10)
 
 
-EVALUATION = EvaluationLine(
-    step=4, epoch=0.4, split="test", examples=10, loss=1.0, accuracy=0.3, seconds=0.1, time=1_700_000_001.0
-)
+EVALUATION = evaluation_line(4, 1.0, accuracy=0.3)
 
 
 def test_a_line_without_its_end_is_no_line_and_a_wrong_one_is_named(tmp_path: Path):
@@ -213,17 +211,10 @@ def steps_in(bucket: Store) -> list[int]:
     return CheckpointFolder(bucket, RUN, "").steps()
 
 
-def until(condition, seconds: float = 240.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_what_is_written_is_in_the_store_while_the_run_goes_on_and_all_of_it_at_the_end(bucket: Store) -> None:
-    with mirrored(bucket, RUN, 60, reporter()) as mirror:
+    with Mirror(bucket, RUN, 60, reporter()) as mirror:
         train(mirror, 10, 20)
-        until(lambda: steps_in(bucket) == [20, 10])
+        wait_until(lambda: steps_in(bucket) == [20, 10])
         train(mirror, 30, 40)
         mirror.near.publish_json(f"{RUN}/stages/train.json", {})
     assert steps_in(bucket) == [40, 30, 20]
@@ -236,12 +227,12 @@ def test_training_goes_on_through_an_outage_and_the_store_catches_up(
     proxy: fault_proxy.FaultProxy, gcs_root: str
 ) -> None:
     said, store = [], open_store(gcs_root)
-    with mirrored(store, RUN, 60, reporter(said)) as mirror:
+    with Mirror(store, RUN, 60, reporter(said)) as mirror:
         train(mirror, 10)
-        until(lambda: steps_in(store) == [10])
+        wait_until(lambda: steps_in(store) == [10])
         proxy.share = 1.0
         train(mirror, 20)
-        until(lambda: any("training goes on" in message for message in said))
+        wait_until(lambda: any("training goes on" in message for message in said))
         train(mirror, 30)
         assert not mirror.lost
         proxy.share = 0.0
@@ -255,16 +246,16 @@ def test_a_store_that_stays_away_ends_the_run_and_the_next_start_goes_on_from_he
     store = open_store(gcs_root)
     with (  # noqa: PT012 (the run's end is what raises)
         pytest.raises(StoreUnavailableError, match=r"is kept in .*runs/r; give the same command") as caught,
-        mirrored(store, RUN, 0, reporter()) as mirror,
+        Mirror(store, RUN, 0, reporter()) as mirror,
     ):
         train(mirror, 10)
         proxy.share = 1.0
         train(mirror, 20)
-        until(lambda: mirror.lost)
+        wait_until(lambda: mirror.lost)
         raise PreemptedError("asked to end")
     assert isinstance(caught.value.__cause__, PreemptedError)
     proxy.share = 0.0
-    with mirrored(store, RUN, 60, reporter()) as mirror:
+    with Mirror(store, RUN, 60, reporter()) as mirror:
         assert train(mirror, 30) == 20
     assert steps_in(store) == [30, 20, 10]
 
@@ -273,10 +264,10 @@ def test_a_killed_run_goes_on_from_the_side_that_is_ahead(bucket: Store) -> None
     ahead = Mirror(bucket, RUN, 60, reporter())
     ahead.near.local(RUN).mkdir(parents=True)
     train(ahead, 10, 20)  # killed before anything was brought
-    with mirrored(bucket, RUN, 60, reporter()) as mirror:
+    with Mirror(bucket, RUN, 60, reporter()) as mirror:
         assert train(mirror) == 20
     train(ahead, 10)  # an old one, left on this machine
-    with mirrored(bucket, RUN, 60, reporter()) as mirror:
+    with Mirror(bucket, RUN, 60, reporter()) as mirror:
         assert train(mirror) == 20
     assert steps_in(bucket) == [20, 10]
 

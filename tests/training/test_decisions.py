@@ -39,15 +39,14 @@ from podline.store.opening import open_store
 from podline.training.decisions import Plateau, Pruner, annealing_line, early_stop_line, plateau_line
 from podline.training.steps import ScoringSteps
 from podline.training.train import train
-from tests.support.metrics import read_metrics
+from tests.support.metrics import evaluation_line, read_metrics
 
 TOTAL = 100
 DUE = range(10, TOTAL + 1, 10)
 
 
 def evaluation(step: int, loss: float, accuracy: float = 0.5) -> EvaluationLine:
-    figures = {"loss": loss, "accuracy": accuracy, "measures": {"top1": loss}}
-    return EvaluationLine(step=step, epoch=1.0, split="validation", examples=9, seconds=0.1, time=0.0, **figures)
+    return evaluation_line(step, loss, accuracy=accuracy, examples=9, measures={"top1": loss})
 
 
 def decided(settings: AnnealingSettings, *losses: float, seed: int = 0) -> list[AnnealingLine]:

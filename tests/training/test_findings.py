@@ -44,7 +44,7 @@ from podline.training.findings import (
 from podline.training.loop import Stretch
 from podline.training.probe import Probe
 from podline.training.train import train
-from tests.support.metrics import read_metrics, steps_line
+from tests.support.metrics import evaluation_line, read_metrics, steps_line
 
 HEALTHY = LayerFigures("stem_relu", channels=16, dead=7, largest=9e3)
 
@@ -229,9 +229,7 @@ def test_a_model_that_learns_its_examples_by_heart_is_named_and_one_that_learns_
 
 
 def evaluation(step: int, loss: float, accuracy: float = math.nan, examples: int = 100) -> EvaluationLine:
-    return EvaluationLine(
-        step=step, epoch=1.0, split="validation", examples=examples, loss=loss, accuracy=accuracy, seconds=1.0, time=0.0
-    )
+    return evaluation_line(step, loss, accuracy=accuracy, examples=examples)
 
 
 def overfitting(
@@ -244,7 +242,7 @@ def overfitting(
     """The findings of evaluations with a loss each, after steps with another; some of them before an interruption."""
     found, known = list[FindingLine](), list[MetricsLine]()
     for number, (of_steps, loss) in enumerate(lines, 1):
-        steps = steps_line(10 * number, of_steps).model_copy(update={"accuracy": training})
+        steps = steps_line(10 * number, of_steps, accuracy=training)
         known += [steps, evaluation(10 * number, loss, accuracy, examples)]
     judge = JudgeOverfitting(Findings(found.append, lambda _line: None), ["help"])
     for place, line in enumerate(known):

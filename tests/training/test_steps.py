@@ -287,7 +287,7 @@ def saver(saved: list[int], arrays: Callable[[], Arrays] = dict, minutes: float 
         state=SimpleNamespace(snapshot=arrays),
         log=SimpleNamespace(mark=lambda: None),
         recipe=small_recipe(checkpoint_steps=6, checkpoint_minutes=minutes),
-        agreement=Agreement(),
+        agreement=Agreement(tf.distribute.get_strategy()),
         require_data_unchanged=lambda: None,
     )
     return SaveCheckpoints(run, RunClock(TimeSpent(), time.monotonic()), lambda: None, lambda _step: False)

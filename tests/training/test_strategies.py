@@ -202,8 +202,8 @@ def test_devices_that_are_not_there_are_a_setting_that_cannot_be():
     ("batch_size", "replicas", "words"),
     [
         (1024, 8, None),
-        (64, 8, "8 per TPU core, a multiple of 8 but not of 128; .* batch_size=1024 fills it"),
-        (100, 1, r"100 per TPU core, not a multiple of 128 \(or at least of 8\): .* batch_size=128 fills it"),
+        (64, 8, "8 per TPU core, expected a multiple of 128 .*: part of each .* batch_size=1024 fills it"),
+        (100, 1, r"100 per TPU core, expected a multiple of 128 \(at least of 8\): every .* batch_size=128 fills it"),
     ],
 )
 def test_a_batch_that_wastes_a_tpu_core_is_warned_about_and_nowhere_else(batch_size, replicas, words):

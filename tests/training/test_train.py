@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from dying_runs import finished_after, lively_recipe, losses, require_same, specs_of, unbroken
-from small_dataset import FINGERPRINT, drawn, publish_dataset, small_recipe
+from small_dataset import FINGERPRINT, drawn, publish_dataset
 from small_poses import POSE, publish_poses
 from small_poses import RECIPE as POSES
 from tensorflow.core.util.event_pb2 import Event
@@ -198,21 +198,7 @@ def test_data_of_another_size_are_refused_with_the_way_out(tmp_path):
         train(pose_spec(tmp_path, task=larger), silent())
 
 
-LENGTHS = {"duration": {"steps": 60}, "evaluate_every": {"steps": 60}, "checkpoint_steps": 8, "summary_steps": 4}
-PLAIN = small_recipe(deterministic=True, **LENGTHS)
 FOLDER = dataset_folder("sample", FINGERPRINT)
-
-
-@pytest.fixture(scope="module")
-def plainly(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TrainResult]:
-    """A run that nothing disturbed, and its store."""
-    root = tmp_path_factory.mktemp("plain")
-    publish_dataset(root)
-    return root, train(plain_spec(root), silent())
-
-
-def plain_spec(root: Path) -> TrainSpec:
-    return training_spec(open_store(root), PLAIN, FINGERPRINT, "auto")
 
 
 def relabel(root: Path, split: str) -> None:
@@ -228,6 +214,11 @@ def relabel(root: Path, split: str) -> None:
             file.write(frames.tobytes())
 
 
+def coded(root: Path) -> TrainSpec:
+    """The spec as it is planned, with the checksum of its data set's manifest."""
+    return training_spec(open_store(root), RECIPE, FINGERPRINT, "cpu")
+
+
 def once(unit: str, step: int, act: Callable[[], None]) -> Reporter:
     """Act when so many steps or examples are done."""
     done: list[int] = []
@@ -240,10 +231,10 @@ def once(unit: str, step: int, act: Callable[[], None]) -> Reporter:
     return Reporter("train", hear)
 
 
-def test_what_was_learned_from_other_labels_is_not_kept(root: Path, plainly: tuple[Path, TrainResult]) -> None:
+def test_what_was_learned_from_other_labels_is_not_kept(root: Path, undisturbed) -> None:
     """The data are put back before the next checkpoint: their content is right at both ends."""
     shutil.copytree(root / FOLDER, root / "kept")
-    spec = plain_spec(root)
+    spec = coded(root)
     with pytest.raises(ArtifactError, match=r"was changed while it was read, .* resumes from the last checkpoint"):
         train(spec, once("steps", 18, lambda: relabel(root, "train")))
     checkpoints = sorted(path.name for path in (root / spec.folder / "checkpoints").glob("*.json"))
@@ -255,14 +246,15 @@ def test_what_was_learned_from_other_labels_is_not_kept(root: Path, plainly: tup
     shutil.copytree(root / "kept", root / FOLDER, dirs_exist_ok=True)
     result = train(spec, silent())
     assert result.resumed_from == (16,)
-    assert result.weights_sha256 == plainly[1].weights_sha256
+    assert result.weights_sha256 == undisturbed[1].weights_sha256
 
 
 @pytest.fixture
-def ended(plainly: tuple[Path, TrainResult], tmp_path: Path) -> EvaluateSpec:
+def ended(undisturbed, tmp_path: Path) -> EvaluateSpec:
     """A finished run in a store of its own."""
-    shutil.copytree(plainly[0], tmp_path, dirs_exist_ok=True)
-    return evaluation_spec(plain_spec(tmp_path), plainly[1])
+    spec, result, _ = undisturbed
+    shutil.copytree(spec.root, tmp_path, dirs_exist_ok=True)
+    return evaluation_spec(coded(tmp_path), result)
 
 
 @pytest.mark.parametrize("split", ["train", "test"])

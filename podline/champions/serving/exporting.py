@@ -10,6 +10,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
             raise ArtifactError(
                 f"{spec.run} cannot be exported as {spec.format}: {reason(error)}; give another --format"
             ) from error
-        result = _judged(spec, store, training, manifest, model, run, reporter)
+        examples = CommonExamples(store, training.dataset_folder, manifest, JUDGED, reporter)
+        result = _judged(spec, training, examples, model, run)
         files = [path for path in (made, *made.rglob("*")) if path.is_file()]
         result = result.changed(bytes=sum(path.stat().st_size for path in files), seconds=time.monotonic() - started)
         _publish(made, Path(spec.file), result)
@@ -93,22 +95,17 @@ def _publish(made: Path, file: Path, result: ExportResult) -> None:
 
 def _judged(
     spec: ExportSpec,
-    store: Store,
     training: TrainSpec,
-    manifest: Manifest,
+    whole: CommonExamples,
     model: keras.Model,
     run: Callable[[Images], Answers],
-    reporter: Reporter,
 ) -> ExportResult:
-    reader = open_split(store, training.dataset_folder, manifest, JUDGED, reporter)
+    reader = open_split(whole.store, whole.folder, whole.manifest, whole.split, whole.reporter)
     count = min(spec.examples or len(reader), len(reader))
     images = reader.gather(np.arange(min(_COMPARED, count)), (IMAGE,))[IMAGE]
     difference = largest(in_batches(lambda batch: flat(model(batch, training=False)), images), in_batches(run, images))
     kind = kind_of(training.recipe)
-    answers, examples = (
-        kind.answers(),
-        CommonExamples(store, training.dataset_folder, manifest, JUDGED, reporter, np.arange(count)),
-    )
+    answers, examples = kind.answers(), replace(whole, places=np.arange(count))
     said = [answers.again(examples, training, each) for each in (model, _as_model(run, model))]
     before, after = (answers.main(examples, each).value for each in said)
     return ExportResult(

@@ -96,7 +96,6 @@ def lay_out(store: Store, recipe: str, folder: Path) -> Path:
 
 
 def _require_copy(store: Store, entry: Crowned, place: Path) -> None:
-    """Refuse an existing folder that is not a copy of the champion."""
     for name, made in saved_model(store, entry).items():
         file = place / name
         found = digests.of_file(file) if file.is_file() else "no file"

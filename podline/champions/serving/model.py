@@ -33,7 +33,6 @@ class Served(NamedTuple):
 
     Attributes:
         version: the champion's number; 1 if a run is served.
-        run: the run that trained the model.
         function: the SavedModel's serving signature.
         reader: formats outputs as answers.
         form: how a picture file is decoded and resized.

@@ -158,11 +158,7 @@ def images_in(body: bytes, name: str) -> tuple[list[Any], bool]:
     """Parse the body of a request in TensorFlow Serving's form; return its images, and whether they are given by rows.
 
     Rows are ``{"instances": [IMAGE, …]}`` or ``{"instances": [{"images": IMAGE}, …]}``. A column is
-    ``{"inputs": [IMAGE, …]}`` or ``{"inputs": {"images": [IMAGE, …]}}``.
-
-    Args:
-        body: the request's body.
-        name: the name of the model's input.
+    ``{"inputs": [IMAGE, …]}`` or ``{"inputs": {"images": [IMAGE, …]}}``; ``images`` is the input's ``name``.
 
     Raises:
         HTTPException: the body does not have this form.

@@ -19,6 +19,7 @@ import numpy as np
 
 from podline.base.errors import SourceError
 from podline.base.frozen import is_object
+from podline.base.plurals import first_few
 from podline.data.images.image_table import Texts
 from podline.data.images.items import TESTED, TRAINING, split_in_name
 from podline.data.images.settings import MARKS, ImagesSettings
@@ -133,7 +134,8 @@ def label_of(value: Any, settings: ImagesSettings, mark: str | None = None) -> s
     if value is None:
         return None
     if mark is not None and isinstance(value, str) and not _is_list(value):
-        value = _parts(value, mark) if mark else [value] if value else []
+        parts = map(str.strip, value.split(mark) if mark else [value])
+        value = [part for part in parts if part]
     return settings.targets.text(value)
 
 
@@ -193,17 +195,16 @@ def class_columns(
         mark = settings.joining
         texts = (value_in(row, found.label) for row in rows()) if mark is None else ()
         return found._replace(mark=_mark_in(texts) if mark is None else mark)
-    for what in ("file", "label"):
-        if not getattr(found, what) and any(name.lower().endswith((*IMAGE_ENDINGS,)) for name in names):
+    if missing := next((what for what in ("file", "label") if not getattr(found, what)), ""):
+        if any(name.lower().endswith((*IMAGE_ENDINGS,)) for name in names):
             raise SourceError(
                 f"{where} begins with a row of values, {_listed(names)}, expected the names of its columns; add a "
                 "header"
             )
-        if not getattr(found, what):
-            raise NoColumnError(
-                f"{where} has the columns {_listed(names)}, but none for {what}s was detected; if one of them is "
-                f"meant, give --set conversion.{what}_column=NAME"
-            )
+        raise NoColumnError(
+            f"{where} has the columns {_listed(names)}, but none for {missing}s was detected; if one of them is "
+            f"meant, give --set conversion.{missing}_column=NAME"
+        )
     return found
 
 
@@ -250,7 +251,7 @@ def _letters(name: str) -> str:
 
 
 def _listed(names: Sequence[str], show: Callable[[str], str] = shortened) -> str:
-    return ", ".join(map(show, names[:12])) + (", …" if len(names) > 12 else "")
+    return first_few([*map(show, names)], 12)
 
 
 def text_of(value: Any) -> str | None:
@@ -376,10 +377,6 @@ def _mark_in(values: Iterable[Any]) -> str:
     return next((mark for mark in MARKS if any(mark in text for text in texts)), "")
 
 
-def _parts(label: str, mark: str) -> list[str]:
-    return [part.strip() for part in label.split(mark) if part.strip()]
-
-
 def refuse_boxes(where: str, names: Sequence[str], settings: ImagesSettings) -> None:
     """Raise an error if a table describes objects in images.
 
@@ -416,7 +413,7 @@ def _bits(rows: Iterable[Mapping[str, Any]], known: Columns) -> tuple[str, ...]:
 
 def _refuse_one_hot(where: str, bits: Sequence[str]) -> NoReturn:
     raise SourceError(
-        f"{where} has one column for each label, with zeros and ones ({', '.join(map(shortened, bits[:6]))}), but "
+        f"{where} has one column for each label, with zeros and ones ({_listed(bits)}), but "
         f"{_READ}; give a table with one column that names the class (pandas: idxmax(axis=1)), or convert the source "
         "as the data set labels"
     )

@@ -47,15 +47,17 @@ def correct(images: ImageTable, corrections: Mapping[str, str]) -> Corrected:
         corrections: identity of an image → new label, or :data:`DROP`. Reviews of Podline 1.0 identify an image by the
             sha256 of its pixels.
     """
+    if not corrections:
+        return NO_CORRECTIONS
     known = {bytes.fromhex(image)[:IDENTITY_BYTES]: image for image in corrections}
     wanted, seen = dict[int, str](), set[str]()
-    for name in ("pixels", "identity") if corrections else ():
+    for name in ("pixels", "identity"):
         for number, digest in _having(images, name, known):
             wanted[number] = corrections[known[digest]]
             seen.add(known[digest])
-    pixels = images.column("pixels") if corrections else np.empty(0, "S1")
+    pixels = images.column("pixels")
     of_pixels = {pixels[number : number + 1].tobytes(): label for number, label in wanted.items() if pixels[number]}
-    for number, digest in _having(images, "pixels", of_pixels) if of_pixels else ():
+    for number, digest in _having(images, "pixels", of_pixels):
         wanted.setdefault(number, of_pixels[digest])
     whole, labels, counts = images.is_whole(), dict[int, str](), Counter[str]()
     for number, label in sorted(wanted.items()):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from podline.base.errors import SourceError
 from podline.data.images.arrow_file import encoded
-from podline.data.images.image_table import ImageTable, Mask, Numbers
+from podline.data.images.image_table import ImageTable, Numbers
 from podline.data.images.items import DEV, HELD_OUT, SPLIT_NAMES, held_out_splits
 from podline.data.reasons import Reason
 from podline.data.shown import printable, shortened
@@ -151,35 +151,17 @@ def _beginnings(digests: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint64]:
     return digests.astype("S8").view(">u8").astype(np.uint64)
 
 
-class _Equal(NamedTuple):
-    """Groups of two or more equal images, as consecutive parts of one array.
-
-    Attributes:
-        numbers: image numbers, ascending within each group.
-        starts: index in ``numbers`` at which each group starts.
-    """
-
-    numbers: Numbers
-    starts: Numbers
-
-    def groups(self, chosen: Mask) -> Iterator[Numbers]:
-        """Yield the image numbers of the groups in a mask, ordered by the first number of each group."""
-        ends = np.append(self.starts[1:], len(self.numbers))
-        some = np.flatnonzero(chosen)
-        for at in some[np.argsort(self.numbers[self.starts[some]])].tolist():
-            yield self.numbers[self.starts[at] : ends[at]]
-
-
-def _equal(images: ImageTable) -> _Equal:
+def _equal(images: ImageTable) -> list[Numbers]:
+    """Return groups of two or more equal images: their numbers, ascending; ordered by the first number."""
     numbers = np.flatnonzero(images.kept())
-    pixels = images.column("pixels")[numbers]
-    _, which, counts = np.unique(pixels, return_inverse=True, return_counts=True)
+    _, which, counts = np.unique(images.column("pixels")[numbers], return_inverse=True, return_counts=True)
     repeated = np.flatnonzero(counts[which] > 1)
     order = repeated[np.argsort(which[repeated], kind="stable")]
-    return _Equal(numbers[order], np.flatnonzero(np.diff(which[order], prepend=-1)))
+    groups = np.split(numbers[order], np.flatnonzero(np.diff(which[order])) + 1)
+    return sorted(filter(len, groups), key=lambda group: group[0].item())
 
 
-def _leave_out_contradicting(images: ImageTable, equal: _Equal) -> None:
+def _leave_out_contradicting(images: ImageTable, equal: list[Numbers]) -> None:
     for group in _contradicting(images, equal):
         of_first, of_second = _two_labels(images, group)
         for number in group.tolist():
@@ -187,10 +169,9 @@ def _leave_out_contradicting(images: ImageTable, equal: _Equal) -> None:
             images.leave_out(number, Reason("the same image as one of another class", other))
 
 
-def _contradicting(images: ImageTable, equal: _Equal) -> Iterator[Numbers]:
-    """Yield groups of equal images whose labels differ."""
-    labels = images.labels.codes[equal.numbers]
-    return equal.groups(np.minimum.reduceat(labels, equal.starts) != np.maximum.reduceat(labels, equal.starts))
+def _contradicting(images: ImageTable, equal: Iterable[Numbers]) -> list[Numbers]:
+    """Return the groups of equal images whose labels differ."""
+    return [group for group in equal if len(np.unique(images.labels.codes[group])) > 1]
 
 
 def _two_labels(images: ImageTable, group: Numbers) -> list[str]:
@@ -201,13 +182,12 @@ def _two_labels(images: ImageTable, group: Numbers) -> list[str]:
     return [f"{printable(key)} is {shortened(images.labels.at(number))}" for key, number in names]
 
 
-def _count_contradicting(images: ImageTable, equal: _Equal) -> dict[str, int]:
+def _count_contradicting(images: ImageTable, equal: list[Numbers]) -> dict[str, int]:
     """Return split → number of images that equal one with another label; refuse more than :data:`MAX_CONTRADICTING`."""
     counts, groups = dict[str, int](), list(_contradicting(images, equal))
     for split in SPLITS:
         kept = images.kept(split)
-        in_split = (group[kept[group]] for group in groups)
-        odd = [group for group in in_split if len(np.unique(images.labels.codes[group])) > 1]
+        odd = _contradicting(images, (group[kept[group]] for group in groups))
         count, every = sum(map(len, odd)), np.count_nonzero(kept)
         if count > max(MAX_CONTRADICTING * every, 2):  # one pair proves nothing, even in a small split
             raise SourceError(
@@ -219,11 +199,11 @@ def _count_contradicting(images: ImageTable, equal: _Equal) -> dict[str, int]:
     return counts
 
 
-def _leave_out_shared(images: ImageTable, equal: _Equal, other: str, kept_in: str, *, given: bool) -> None:
+def _leave_out_shared(images: ImageTable, equal: list[Numbers], other: str, kept_in: str, *, given: bool) -> None:
     """Leave out images of the split ``other`` that are also in ``kept_in``; refuse too many in given splits."""
     masks = images.kept(kept_in), images.kept(other)
-    ours, theirs = (np.logical_or.reduceat(mask[equal.numbers], equal.starts) for mask in masks)
-    groups = [tuple(group[mask[group]] for mask in masks) for group in equal.groups(ours & theirs)]
+    parts = ([group[mask[group]] for mask in masks] for group in equal)
+    groups = [(ours, theirs) for ours, theirs in parts if len(ours) and len(theirs)]
     count, shared = np.count_nonzero(masks[0]), sum(len(ours) for ours, _ in groups)
     keys = list(map(printable, images.keys(ours[0] for ours, _ in groups)))
     if given and shared > MAX_SHARED * count:

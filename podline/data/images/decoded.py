@@ -37,7 +37,8 @@ from podline.store.contract import explained
 from podline.store.folder import FolderStore
 
 _MOST_DEAD = 0.5  # share of dead rows above which all images are decoded again
-_KEPT, _GROWN, _REQUESTED = 256, 1024, 4096  # images whose facts are written, room is made for, are requested at once
+# Number of images per write of facts, per enlargement of the pixel file, and per block of requests.
+_KEPT, _GROWN, _REQUESTED = 256, 1024, 4096
 _DIGITS = 32
 _FACTS = np.dtype([("stamp", np.int64), *IMAGE_FACTS.descr])
 
@@ -84,7 +85,9 @@ def decode_images(
             path = cache.publish(listed.table(cache), state[:_DIGITS])
         uses.hold(use_of(cache.folder))
         images = ImageTable(path)
-    _delete_older(cache.folder)
+    for older in [*work.glob(f"{form[:_DIGITS]}-*")]:
+        if _number(older) < _number(cache.folder):
+            delete_unused(older)
     return images, joined([cache.folder / PIXELS], settings.shape)
 
 
@@ -95,13 +98,6 @@ def _newest(work: Path, form: str) -> Path:
 
 def _number(folder: Path) -> int:
     return int(folder.name.rpartition("-")[2])
-
-
-def _delete_older(folder: Path) -> None:
-    """Delete older cache folders of the same form that no running process uses."""
-    form = folder.name.rpartition("-")[0]
-    for older in [each for each in folder.parent.glob(f"{form}-*") if _number(each) < _number(folder)]:
-        delete_unused(older)
 
 
 class _Listed:

@@ -46,8 +46,8 @@ class Item(NamedTuple):
         reason: why the item is left out whatever its content; empty if it is kept. Items without data are not decoded.
         stray: whether the file was not listed as an image. Then it counts as left out only if its content is an image.
         target: further target besides the label, as text: people.
-        size: annotated width and height, see :func:`podline.data.pictures.picture_of`; third, 1 to rotate the image by
-            its EXIF orientation nevertheless, else 0.
+        size: annotated width and height in pixels; third, 1 to apply the image's EXIF orientation in any case, or 0 to
+            apply the orientation only if the image then has the annotated size. None without annotation.
     """
 
     key: str

@@ -23,6 +23,7 @@ from podline.data.images.arrow_file import TEXT, compute, encoded, mapped, texts
 from podline.data.images.settings import PictureSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.rawfiles import reading
+from podline.recipes.datasets import ConverterSettings
 from podline.store import digests
 from podline.store.contract import SCRATCH
 
@@ -67,11 +68,6 @@ class ListedFile(NamedTuple):
         """Return whether the name has the extension of an image file."""
         return self.name[self.name.rfind(".") :].lower() in IMAGE_ENDINGS
 
-    @property
-    def state(self) -> list[object]:
-        """The values that change when the file's content changes."""
-        return [self.name, self.bytes, self.changed]
-
 
 _NOT_OURS = re.compile(
     r"(?:^|/)(?:\.(?!\.?(?:/|$))|(?:__MACOSX|Thumbs\.db|desktop\.ini|@eaDir|#recycle|\$RECYCLE\.BIN|Icon\r)(?:/|$))"
@@ -95,10 +91,10 @@ class Listing(Sequence[ListedFile]):
     """
 
     def __init__(self, folder: str, path: Path) -> None:
-        self._folder, self._path = folder.rstrip("/"), path
+        self._folder, self.path = folder.rstrip("/"), path
 
     def __reduce__(self) -> tuple[type[Self], tuple[str, Path]]:
-        return type(self), (self._folder, self._path)
+        return type(self), (self._folder, self.path)
 
     def __iter__(self) -> Iterator[ListedFile]:
         yield from self._files(self._table)
@@ -107,11 +103,6 @@ class Listing(Sequence[ListedFile]):
         """Yield the files with one of these extensions, ignoring case."""
         found = [compute.ends_with(self._table["name"], encoded(ending), ignore_case=True) for ending in endings]
         yield from self._files(self._table.filter(functools.reduce(compute.or_, found)) if found else self._table[:0])
-
-    @property
-    def state(self) -> str:
-        """Return a digest of the names, sizes and times of all files."""
-        return digests.of_file(self._path)
 
     def __len__(self) -> int:
         return len(self._table)
@@ -141,7 +132,7 @@ class Listing(Sequence[ListedFile]):
 
     @cached_property
     def _table(self) -> Any:
-        return mapped(self._path)
+        return mapped(self.path)
 
 
 class Names:
@@ -193,7 +184,7 @@ class Files:
     @property
     def state(self) -> str:
         """Return a digest that changes when the content of any file changes."""
-        return digests.of_json([self.asked.state, self.around.state])
+        return digests.of_json([digests.of_file(listed.path) for listed in (self.asked, self.around)])
 
     def ending(self, *endings: str) -> list[ListedFile]:
         """Return the readable, not hidden files with one of these extensions."""
@@ -216,15 +207,23 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
         raise SourceError(f"{place} does not exist; give an existing folder or file")
     if place.is_dir() and _is_store(f"{path.name}/" for path in place.iterdir()):
         raise SourceError(f"{place} is a store of Podline; give another folder as the source, or another --root")
-    above, around = place.parent if place.is_file() else place, folder / "around.arrow"
-    asked = write_listing(above, [one(place)] if place.is_file() else listing(place), folder / "asked.arrow")
-    for name in settings.folders:
-        images = above / Path(name).expanduser()
-        if not images.is_dir():
-            raise SourceError(f"{images} is not a folder; set conversion.images to the folder of the table's images")
-        return Files(str(place), asked, write_listing(images, listing(images), around))
-    beside = place.is_file() and place.suffix not in _ARCHIVES
-    return Files(str(place), asked, write_listing(above, listing(above), around) if beside else asked)
+    asked = write_listing(_above(place), listing(place), folder / "asked.arrow")
+    for around in folders_around(place, settings):
+        if not around.is_dir():
+            raise SourceError(f"{around} is not a folder; set conversion.images to the folder of the table's images")
+        return Files(str(place), asked, write_listing(around, listing(around), folder / "around.arrow"))
+    return Files(str(place), asked, asked)
+
+
+def folders_around(place: Path, settings: ConverterSettings) -> list[Path]:
+    """Return the folders with files to which a source may refer: those of the settings, or a table's own."""
+    if settings.folders:
+        return [_above(place) / Path(name).expanduser() for name in settings.folders]
+    return [place.parent] if place.is_file() and place.suffix not in _ARCHIVES else []
+
+
+def _above(place: Path) -> Path:
+    return place.parent if place.is_file() else place
 
 
 def write_listing(folder: Path, files: Iterable[ListedFile], path: Path) -> Listing:
@@ -237,24 +236,18 @@ def write_listing(folder: Path, files: Iterable[ListedFile], path: Path) -> List
     return Listing(str(folder), path)
 
 
-def listing(folder: Path) -> Iterator[ListedFile]:
-    """Yield all files and empty folders below a folder, by name; follow links, but skip data of Podline stores.
+def listing(place: Path) -> Iterator[ListedFile]:
+    """Yield a file, or all files and empty folders below a folder, by name.
+
+    Links are followed. Data of Podline's stores are skipped.
 
     Raises:
         SourceError: the folder cannot be read.
     """
-    return _below(str(folder), "", (), Counter())
-
-
-def one(path: Path) -> ListedFile:
-    """Return the entry of a single file.
-
-    Raises:
-        SourceError: the file cannot be read.
-    """
-    with reading(path):
-        status = path.stat()
-    return ListedFile(path.name, str(path), status.st_size, status.st_ctime_ns)
+    if place.is_file():
+        yield _found(place.name, str(place))
+    else:
+        yield from _below(str(place), "", (), Counter())
 
 
 def _below(

@@ -6,7 +6,6 @@ reported, and refused above a share.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -160,8 +159,7 @@ def close(test: Hashes, train: Hashes, distance: int = DISTANCE) -> Near:
     pairs, left = [_NOTHING], np.arange(len(test))
     if len(test) * len(train) > _FEW_PAIRS:
         for band in range(_BANDS):
-            find = partial(_of_band, _band_of(train, band), test, distance, len(train) // _MOST_CANDIDATES)
-            found, heavy = zip(*_in_blocks(find, left, _BAND_BLOCK), strict=True)
+            found, heavy = zip(*_in_blocks(_in_band(test, train, distance, band), left, _BAND_BLOCK), strict=True)
             pairs += [_nearest(_joined(found))]
             left = np.setdiff1d(left, np.concatenate(heavy), assume_unique=True)
         left = np.setdiff1d(np.arange(len(test)), left, assume_unique=True)
@@ -175,55 +173,36 @@ def _in_blocks(find: Callable[[Numbers], T], tests: Numbers, size: int) -> Itera
     return counted(found, len(blocks), "parts compared for near-duplicates")
 
 
-class _Band(NamedTuple):
-    """A lookup table of the training hashes by their bits in one band.
+def _in_band(test: Hashes, train: Hashes, distance: int, number: int) -> Callable[[Numbers], tuple[Near, Numbers]]:
+    """Index the training hashes by their bits in one band; return a function that finds pairs with similar bits.
 
-    Attributes:
-        low: index of the band's first bit.
-        starts: index in ``order`` at which each value of the band's bits starts, (values + 1,).
-        order: indices of the training hashes, ordered by the band's bits, (n,).
-        hashes: the training hashes in this order, (n,).
+    The function takes indices of test hashes. It also returns those with too many candidates, which get no pairs.
     """
-
-    low: np.uint64
-    starts: Numbers
-    order: Numbers
-    hashes: Hashes
-
-    def values(self, hashes: Hashes) -> Numbers:
-        """Return the value of the band's bits in each hash, int64."""
-        return (hashes >> self.low).astype(np.int64) & (len(self.starts) - 2)
-
-
-def _band_of(train: Hashes, number: int) -> _Band:
     low, high = (BITS * edge // _BANDS for edge in (number, number + 1))
-    empty = _Band(np.uint64(low), np.arange(2 ** (high - low) + 1), _NONE, train)
-    values = empty.values(train)
-    order = np.argsort(values, kind="stable")
-    return _Band(empty.low, np.searchsorted(values[order], empty.starts), order, train[order])
+    masks = np.flatnonzero(np.bitwise_count(np.arange(1 << high - low)) <= distance // _BANDS)
 
+    def bits(hashes: Hashes) -> Numbers:
+        return (hashes >> np.uint64(low)).astype(np.int64) & ((1 << high - low) - 1)
 
-def _of_band(band: _Band, test: Hashes, distance: int, most: int, tests: Numbers) -> tuple[Near, Numbers]:
-    """Return the pairs with similar bits in a band; also the tests with too many candidates, which get no pairs."""
-    masks = _masks(len(band.starts) - 1, distance // _BANDS)
-    values = band.values(test[tests])[:, np.newaxis] ^ masks
-    starts, counts = band.starts[values], band.starts[values + 1] - band.starts[values]
-    heavy = counts.sum(axis=1) > max(most, _MOST_COMPARED)
-    counts[heavy] = 0
-    ends = np.cumsum(counts)
-    candidates = np.repeat(starts.ravel() - ends + counts.ravel(), counts.ravel())
-    candidates += np.arange(len(candidates))
-    which = np.repeat(tests, counts.sum(axis=1))
-    far = np.bitwise_count(test[which] ^ band.hashes[candidates])
-    near = np.flatnonzero(far <= distance)
-    return _nearest(Near(which[near], band.order[candidates[near]], far[near].astype(np.int64))), tests[heavy]
+    order = np.argsort(bits(train), kind="stable")
+    ordered = train[order]
+    starts = np.searchsorted(bits(ordered), np.arange((1 << high - low) + 1))
+    most = max(len(train) // _MOST_CANDIDATES, _MOST_COMPARED)
 
+    def find(tests: Numbers) -> tuple[Near, Numbers]:
+        values = bits(test[tests])[:, np.newaxis] ^ masks
+        firsts, counts = starts[values], starts[values + 1] - starts[values]
+        heavy = counts.sum(axis=1) > most
+        counts[heavy] = 0
+        ends = np.cumsum(counts)
+        candidates = np.repeat(firsts.ravel() - ends + counts.ravel(), counts.ravel())
+        candidates += np.arange(len(candidates))
+        which = np.repeat(tests, counts.sum(axis=1))
+        far = np.bitwise_count(test[which] ^ ordered[candidates])
+        near = np.flatnonzero(far <= distance)
+        return _nearest(Near(which[near], order[candidates[near]], far[near].astype(np.int64))), tests[heavy]
 
-@functools.cache
-def _masks(values: int, most: int) -> Numbers:
-    """Return the integers below ``values``, a power of two, with at most ``most`` one-bits."""
-    every = np.arange(values)
-    return every[np.bitwise_count(every) <= most]
+    return find
 
 
 def _joined(parts: Iterable[Near]) -> Near:
@@ -267,7 +246,7 @@ def near_counts(pairs: Sequence[NearPair]) -> dict[str, int]:
 
 def near_lines(pairs: Sequence[NearPair], sizes: Mapping[str, int]) -> list[str]:
     """Return a line for each pair of splits with the number of near-duplicates."""
-    return [f"{_counted(some, sizes)} ({_first(some)}); they are converted; {_DRAWN}" for _, some in _by_splits(pairs)]
+    return [f"{_described(some, sizes)}; they are converted; {_DRAWN}" for _, some in _by_splits(pairs)]
 
 
 def refuse_near(pairs: Sequence[NearPair], sizes: Mapping[str, int], allowed: float) -> None:
@@ -280,8 +259,8 @@ def refuse_near(pairs: Sequence[NearPair], sizes: Mapping[str, int], allowed: fl
         if len(some) > max(allowed * sizes[split], _LET_PASS):
             share = len(some) / sizes[split]
             raise SourceError(
-                f"{_counted(some, sizes)}, {share:.1%} vs {allowed:.1%} at most ({_first(some)}): the score would not "
-                "hold for new images; give a column of groups (conversion.group_column), separate splits, or "
+                f"{_described(some, sizes, f', {share:.1%} vs {allowed:.1%} at most')}: the score would not hold for "
+                "new images; give a column of groups (conversion.group_column), separate splits, or "
                 f"--set conversion.near_share={math.ceil(100 * share) / 100:g}; {_DRAWN}"
             )
 
@@ -293,10 +272,8 @@ def _by_splits(pairs: Sequence[NearPair]) -> Iterator[tuple[tuple[str, str], lis
             yield (split, other), some
 
 
-def _counted(pairs: Sequence[NearPair], sizes: Mapping[str, int]) -> str:
-    split, other = pairs[0].image.split, pairs[0].repeated.split
-    return f"{len(pairs):,} of the {sizes[split]:,} {split} images nearly repeat a {split_in_words(other)} image"
-
-
-def _first(pairs: Sequence[NearPair]) -> str:
-    return f"{printable(pairs[0].image.key)} and {printable(pairs[0].repeated.key)}, for one"
+def _described(pairs: Sequence[NearPair], sizes: Mapping[str, int], share: str = "") -> str:
+    image, repeated, _ = pairs[0]
+    words = f"{len(pairs):,} of the {sizes[image.split]:,} {image.split} images nearly repeat a"
+    names = f"{printable(image.key)} and {printable(repeated.key)}"
+    return f"{words} {split_in_words(repeated.split)} image{share} ({names}, for one)"

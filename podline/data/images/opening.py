@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from podline.base.errors import SettingsError, SourceError
-from podline.base.plurals import plural
+from podline.base.plurals import first_few, plural
 from podline.data.decoders import pixels_digest
 from podline.data.identity import hexadecimal
 from podline.data.images.columns import with_whole_numbers
@@ -147,12 +147,11 @@ def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
     """Return a line on classes whose images are all held out, with the number of images; empty if there are none."""
     if not classes:
         return []
-    named = ", ".join(f"{shortened(name)} ({plural(count, 'image')})" for name, count in [*classes.items()][:_NAMED])
-    more = f" and of {len(classes) - _NAMED:,} more" if len(classes) > _NAMED else ""
+    named = first_few([f"{shortened(name)} ({plural(count, 'image')})" for name, count in classes.items()], _NAMED)
     place = "test or validation split" if VALIDATION in held_out_splits(given) else "test split"
     remedy = "put some of them into the training split" if held_out_splits(given) else _MORE_IMAGES
     which = "class" if len(classes) == 1 else "classes"
-    return [f"all images of the {which} {named}{more} are in the {place}, so it cannot be trained: {remedy}"]
+    return [f"all images of the {which} {named} are in the {place}, so it cannot be trained: {remedy}"]
 
 
 def _content_of(images: ImageTable) -> SourceFile:

@@ -28,7 +28,8 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", PARQUET)
 _MARKS = ",;\t|"
 _FIRST = 20  # lines in which the separator is detected
 _SEP = re.compile(r'"?sep=(.)"?[,;\t]*\s*')  # a first line by which Excel names the separator
-_ROWS = 10_000  # rows of a Parquet file that are read at a time
+ROWS_AT_ONCE = 10_000
+"""Number of rows of a Parquet file that are read at a time, unless they have images."""
 _BUFFER = 1 << 20  # bytes of a column that are read at a time, instead of a row group
 _PART = re.compile(r"([^/=]+)=([^/]*)/")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -53,10 +54,10 @@ def header_of(table: ListedFile) -> list[str]:
     return [*map(cleaned, names), *_folders(table)]
 
 
-def rows_of(table: ListedFile, columns: Sequence[str]) -> Iterator[Row]:
+def rows_of(table: ListedFile, columns: Sequence[str], at_once: int = ROWS_AT_ONCE) -> Iterator[Row]:
     """Yield the rows of a table, with at least the given columns."""
     if table.ends(PARQUET):
-        rows = (Row(f"{table.name}[{at}]", values) for at, values in enumerate(parquet_rows(table, columns)))
+        rows = (Row(f"{table.name}[{at}]", values) for at, values in enumerate(parquet_rows(table, columns, at_once)))
     elif table.ends(".csv", ".tsv"):
         rows = _records(table)
     else:
@@ -71,7 +72,7 @@ def schema_of(file: ListedFile) -> pa.Schema:
         return parquet.schema_arrow
 
 
-def parquet_rows(file: ListedFile, columns: Sequence[str], at_once: int = _ROWS) -> Iterator[dict[str, Any]]:
+def parquet_rows(file: ListedFile, columns: Sequence[str], at_once: int) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file with some columns; a list of bytes becomes ``bytes``."""
     folders = _folders(file)
     wanted = [column for column in columns if column and column not in folders]

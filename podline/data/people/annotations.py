@@ -112,9 +112,9 @@ class Annotation(_Checked):
             self.keypoints = [0.0] * values
         seen = self.keypoints[2::3]
         if len(self.keypoints) != values:
-            raise ValueError(f"its keypoints have {len(self.keypoints)} numbers vs {values}")
+            raise ValueError(f"its keypoints have {len(self.keypoints)} numbers, expected {values}")
         if wrong := set(seen) - {0, 1, 2}:
-            raise ValueError(f"a keypoint has the visibility {wrong.pop():g} vs 0, 1 or 2")
+            raise ValueError(f"a keypoint has the visibility {wrong.pop():g}, expected 0, 1 or 2")
         if self.num_keypoints is None:
             self.num_keypoints = len(seen) - seen.count(0)
         if self.bbox is None:
@@ -222,7 +222,7 @@ def _member(file: AnnotationFile) -> bytes:
         found = archive.getinfo(file.member)
         most = bounds.unpacked(found.compress_size)
         if found.file_size > most:
-            raise SourceError(f"{file} has {found.file_size:,} bytes vs {most:,} at most")
+            raise SourceError(f"{file} has {found.file_size:,} bytes vs {most:,} at most; fetch it again")
         begin(limits_of_annotations(found.file_size), str(file))
         return archive.read(found)
 
@@ -241,12 +241,9 @@ def size_of(path: Path) -> int:
 
 
 def entries_of(document: Mapping[str, Any], ids: Collection[int | str], joints: int) -> Entries:
-    """Check the entries of an annotation document.
+    """Check the entries of a document from :func:`document_of`; skip annotations with another ``category_id``.
 
-    Args:
-        document: the document, from :func:`document_of`.
-        ids: the ``category_id`` values to read; other annotations are skipped.
-        joints: number of joints per annotation.
+    ``joints`` is the number of joints that each annotation must have.
     """
     entries = [_image_entry(f"images[{place}]", image) for place, image in enumerate(document["images"])]
     named = [(name, entry) for name, entry in zip(map(_id_of, document["images"]), entries, strict=True) if entry.name]

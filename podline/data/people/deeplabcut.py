@@ -117,12 +117,15 @@ def _read(path: Path) -> tuple[list[str], dict[str, tuple[tuple[str, ...], npt.N
             "coords; give a CollectedData_*.csv"
         )
     if len(widths := {len(row) for row in rows}) > 1:
-        raise SourceError(f"{path} has rows of {min(widths)} and of {max(widths)} cells vs equal lengths; restore it")
+        raise SourceError(
+            f"{path} has rows of {min(widths)} and of {max(widths)} cells, expected rows of one length; restore it"
+        )
     coords = header["coords"]
     first = coords.index("x") if "x" in coords else 0
     if not first or coords[first:] != ["x", "y"] * ((len(coords) - first) // 2):
         raise SourceError(
-            f"{path}: coords are {shortened(coords[1:])} vs x and y of each body part; give labels, no predictions"
+            f"{path}: coords are {shortened(coords[1:])}, expected x and y of each body part; give "
+            "a table of labels, no predictions"
         )
     owners = header.get("individuals", [""] * len(coords))
     columns = list(zip(owners, header["bodyparts"], strict=True))[first:]

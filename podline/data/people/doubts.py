@@ -34,8 +34,7 @@ class _Instance(NamedTuple):
 def doubts(images: Iterable[tuple[People, bool]]) -> list[str]:
     """Return a warning for each way in which the annotations are probably wrong.
 
-    Args:
-        images: the people in each image, and whether the image has an EXIF rotation that was ignored.
+    ``images``: the people in each image, and whether the image has an EXIF rotation that was ignored.
     """
     instances = [found for people, unturned in images for found in _instances(people, unturned)]
     if len(instances) < _LEAST:

@@ -9,6 +9,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain, takewhile
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -56,11 +57,9 @@ def _role(name: str) -> str:
 
 
 def annotation_files(place: Path, *, official: bool = False) -> Iterator[AnnotationFile]:
-    """Yield the files that may have annotations, a folder with DeepLabCut's tables last; no file is opened.
+    """Yield the files in a folder that may have annotations, a folder with DeepLabCut's tables last, or the only file.
 
-    Args:
-        place: a folder or a file.
-        official: whether only COCO's own files with people are wanted.
+    No file is opened. With ``official``, yield only COCO's own files with people.
     """
     if place.is_file():
         yield AnnotationFile(place)
@@ -152,7 +151,9 @@ class ImageFiles:
         if problems and not any(matches):
             raise problems[0]
         root = self._root(matches, names, file, top)
-        inside = [min((one for one in some if one.is_in(root)), default=None, key=_dropped) for some in matches]
+        inside = [
+            min((one for one in some if one.is_in(root)), default=None, key=attrgetter("dropped")) for some in matches
+        ]
         nearest = dict[Place, int]()
         for match in filter(None, inside):
             nearest[match.image.place] = min(match.dropped, nearest.get(match.image.place, match.dropped))
@@ -220,10 +221,6 @@ class ImageFiles:
             for member in archive.namelist():
                 if _ending(member) in IMAGE_ENDINGS:
                     self._add(f"{file.name}/{member}", Place(file.path, member=member))
-
-
-def _dropped(match: _Match) -> int:
-    return match.dropped
 
 
 def _forms(name: str) -> Iterator[tuple[str, ...]]:

@@ -235,7 +235,7 @@ def _chosen(place: Path, summaries: list[Summary], settings: PeopleSettings) -> 
     """
     if not summaries:
         wanted = _WANTED_OFFICIAL if settings.official else _WANTED
-        raise SourceError(f"{place} {_holds(place)} vs {wanted}")
+        raise SourceError(f"{place} {_holds(place)}, expected {wanted}")
     learned = [summary for summary in summaries if summary.counts]
     told = [f"{each.file}: {plural(each.annotations, 'annotation')}" for each in summaries if not each.counts]
     if not learned:
@@ -272,7 +272,7 @@ def _same_joints(summaries: Sequence[Summary], settings: PeopleSettings) -> Join
     for summary, joints in zip(summaries[1:], others, strict=True):
         if joints.names != first.names:
             raise SourceError(
-                f"{summary.file} has the joints {', '.join(joints.names)} vs {', '.join(first.names)} of "
+                f"{summary.file} has the joints {', '.join(joints.names)}, expected {', '.join(first.names)} as in "
                 f"{summaries[0].file}; give files with the same joints"
             )
     return first

@@ -32,12 +32,7 @@ TABLE = {"row": pa.int64(), "width": pa.int32(), "height": pa.int32(), "target":
 
 @dataclass(frozen=True)
 class PeopleByPlace(RowsByPlace):
-    """Makes records from decoded images and the people in each image.
-
-    Attributes:
-        settings: the conversion settings that determine the records.
-        skeleton: the skeleton of the people.
-    """
+    """Makes records from decoded images and the people in each image."""
 
     settings: PeopleSettings
     skeleton: Skeleton

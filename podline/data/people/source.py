@@ -132,11 +132,8 @@ def _left_out(images: ImageTable, inspected: _Inspected, strays: Mapping[str, in
 def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: Path) -> Source:
     """Open a source of images with people; leave out images with invalid annotations.
 
-    Args:
-        dataset: the data set.
-        source: a local folder or file, or ``gs://bucket/prefix``; see :mod:`podline.data.people.layouts`.
-        settings: the conversion settings.
-        work: the cache folder of sources.
+    The source is a local folder or file, or ``gs://bucket/prefix``; see :mod:`podline.data.people.layouts`. ``work`` is
+    the cache folder of sources.
 
     Raises:
         SourceError: the source has no annotations, or a split has no image that can be converted.

@@ -79,12 +79,7 @@ class Sandbox:
             child.end()
 
     def one(self, item: Any, limits: ParseLimits, what: str) -> Any:
-        """Parse one item, within limits multiplied by the setting ``parse_limits``; see :meth:`map`.
-
-        Args:
-            item: the argument of the child's function.
-            limits: limits of the item.
-            what: name of the file, for errors.
+        """Parse one item, within limits multiplied by the setting ``parse_limits``; ``what`` names it in errors.
 
         Raises:
             SourceError: a limit was exceeded, or the parser crashed.
@@ -104,18 +99,9 @@ class Sandbox:
         doubtful: Callable[[Any], bool],
         processes: int = 0,
     ) -> Iterator[Any]:
-        """Parse many items; see :meth:`map`.
+        """Parse many items in some processes, by default one per core, but a single one for few items.
 
-        Args:
-            items: picklable items.
-            limits: see :meth:`map`.
-            what: see :meth:`map`.
-            factor: see :meth:`map`.
-            doubtful: see :meth:`map`.
-            processes: number of processes; by default one per core, but a single one for few items.
-
-        Yields:
-            The result for each item, in order.
+        Yield the result for each item, in order. See :meth:`map` for the arguments.
         """
         stream = iter(items)
         first = list(islice(stream, _FEW))
@@ -257,12 +243,7 @@ class _Child:
         self._log.close()
 
     def _death(self, limits: ParseLimits, what: str) -> Breach:
-        """Return why the process has ended.
-
-        Raises:
-            SourceError: the process ended before it was ready for items.
-            ChildKilledError: the process was killed before it was ready for items.
-        """
+        """Return why the process has ended; raise an error if it ended before it was ready for items."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING)
         code = self._process.poll()
@@ -297,13 +278,7 @@ def _breach_of(code: int | None, output: str, limits: ParseLimits, what: str) ->
 
 
 def _result(reply: Any) -> Any:
-    """Return the parser's result, or the :class:`Breach`, of a reply.
-
-    Raises:
-        PodlineError: an error of the parser.
-        OSError: an error of the parser.
-        SourceError: another exception of the parser.
-    """
+    """Return the parser's result, or the :class:`Breach`, of a reply; raise the errors of :meth:`Sandbox.map`."""
     match reply:
         case (child.VALUE, value):
             return value

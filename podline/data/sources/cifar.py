@@ -50,7 +50,7 @@ class Family(NamedTuple):
 
     @property
     def batches(self) -> tuple[str, ...]:
-        """The names of the batch files of all splits."""
+        """The names of the published files of all splits, which CIFAR calls batches."""
         return tuple(name for names in self.splits.values() for name in names)
 
 

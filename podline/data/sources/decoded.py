@@ -99,30 +99,26 @@ def read_file(read: Read, kind: str, class_names: tuple[str, ...], path: Path) -
     """Yield a raw file's images, (n, height, width, channels), with their targets as text; runs in a sandbox."""
     targets, shape = text_targets(kind), tuple[int, ...]()
     images, texts = list[npt.NDArray[np.uint8]](), list[str]()
-    for number, (image, target) in enumerate(_items_of(path, read)):
-        named = f"{path}: image {number}"
-        array = image[..., np.newaxis] if image.ndim == 2 else image
-        if array.dtype != np.uint8 or array.ndim != 3 or not math.prod(array.shape):
-            raise SourceError(
-                f"{named} is {image.dtype} {sides(image.shape)}, expected uint8 height × width × channels"
-            )
-        try:
-            texts.append(targets.text(target, class_names))
-        except ValueError as error:
-            raise SourceError(f"{named} {error}") from error
-        shape = shape or array.shape
-        if array.shape != shape:
-            raise SourceError(f"{named} has the shape {sides(array.shape)} vs {sides(shape)} of the images before it")
-        images.append(array)
-        if len(images) * array.nbytes >= _PART_BYTES:
-            yield FilePart(np.stack(images), texts)
-            images, texts = [], []
+    with reading(path, "images"):
+        for number, (given, target) in enumerate(read(path)):
+            named, image = f"{path}: image {number}", np.asarray(given)
+            array = image[..., np.newaxis] if image.ndim == 2 else image
+            if array.dtype != np.uint8 or array.ndim != 3 or not math.prod(array.shape):
+                raise SourceError(
+                    f"{named} is {image.dtype} {sides(image.shape)}, expected uint8 height × width × channels"
+                )
+            try:
+                texts.append(targets.text(target, class_names))
+            except ValueError as error:
+                raise SourceError(f"{named} {error}") from error
+            shape = shape or array.shape
+            if array.shape != shape:
+                raise SourceError(
+                    f"{named} has the shape {sides(array.shape)} vs {sides(shape)} of the images before it"
+                )
+            images.append(array)
+            if len(images) * array.nbytes >= _PART_BYTES:
+                yield FilePart(np.stack(images), texts)
+                images, texts = [], []
     if images:
         yield FilePart(np.stack(images), texts)
-
-
-def _items_of(path: Path, read: Read) -> Iterator[tuple[npt.NDArray[Any], Any]]:
-    """Yield the items of ``read``; add the file's name to its errors."""
-    with reading(path, "images"):
-        for image, target in read(path):
-            yield np.asarray(image), target

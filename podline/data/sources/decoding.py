@@ -10,7 +10,7 @@ import errno
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -143,10 +143,8 @@ class FittedPictures(NamedTuple):
             reason, begins = str(error) if data else "is empty", looks_like_picture(data)
             return look._replace(reason=reason, picture=begins, doubtful=bool(declared)), None
         width, height = picture.width, picture.height
-        sizes = [tuple(size[:2])] if size and size[0] else []
-        if sizes and size and size[2] and picture.turned:
-            sizes.append((size[1], size[0]))  # of the stored pixels
-        if sizes and size and (width, height) not in sizes:
+        stored = (height, width) if size and size[2] and picture.turned else (width, height)
+        if size and size[0] and (size[0], size[1]) not in ((width, height), stored):
             reason = f"has {width}×{height} pixels vs {size[0]}×{size[1]} in the annotations"
             return look._replace(reason=reason, picture=True), None
         pixels = np.ascontiguousarray(picture.pixels)
@@ -225,15 +223,11 @@ class Decoder(Sandbox):
             ChildKilledError: a process was killed twice by the same image.
         """
         with reading("images"):
-            for answer in self.parse(asked, _FIRST, "images", factor, _is_doubtful, processes):
+            for answer in self.parse(asked, _FIRST, "images", factor, lambda answer: Look(*answer).doubtful, processes):
                 if isinstance(answer, Breach):
                     yield Look(picture=True, reason=answer.refusal("", factor).strip())
                 else:
                     yield Look(*answer)
-
-
-def _is_doubtful(answer: Any) -> bool:
-    return Look(*answer).doubtful
 
 
 class Engine(Protocol):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from podline.base.cores import usable_cores
 from podline.base.errors import SourceError
+from podline.base.plurals import first_few
 from podline.data.images.arrays import open_arrays
 from podline.data.raw_arrays import Arrays
 from podline.data.rawfiles import RawFile, made_once, raw_file, reading, renaming
@@ -196,7 +197,7 @@ def _nothing_fits(dataset: str, place: Path, others: list[PublishedForm]) -> str
     if place.is_file():
         return f"{place} does not contain {wanted}; {_fetch(dataset, 'DIR')}"
     names = sorted(path.name for path in place.iterdir())
-    content = f"contains {', '.join(names[:6])}{' …' if len(names) > 6 else ''}" if names else "is empty"
+    content = f"contains {first_few(names, 6)}" if names else "is empty"
     return f"{place} {content}, expected {wanted}; {_fetch(dataset, place)}"
 
 

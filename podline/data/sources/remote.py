@@ -63,23 +63,10 @@ def objects_of(uri: str) -> tuple[Store, Iterator[Listed]]:
     return store, chain([first], files)
 
 
-def downloaded(uri: str, work: Path, wanted: Callable[[str], bool] = lambda _name: True) -> Path:
-    """Download a source into the store's cache; make a folder of links to the copies, named like the objects.
+def _downloaded(uri: str, work: Path, wanted: Callable[[str], bool]) -> Path:
+    """Download a source into the cache; return the folder or file of links to the copies, named like the objects.
 
     Images that workers read themselves are not downloaded; see :func:`stored_at`.
-
-    Args:
-        uri: see :func:`objects_of`.
-        work: the cache folder of sources, for the links.
-        wanted: returns whether an object is needed, by its name.
-
-    Returns:
-        The source's folder or file on this machine.
-
-    Raises:
-        SourceError: no object is needed.
-        ArtifactError: an object has a new generation.
-        StoreError: an object cannot be fetched.
     """
     store, there = objects_of(uri)
     with tempfile.TemporaryFile("w+") as listing:
@@ -163,7 +150,7 @@ def stored_at(path: str) -> StoredFile | None:
 
 
 def copy_of(path: str) -> str:
-    """Return the cached copy that a link of :func:`downloaded` points to; empty for other files.
+    """Return the cached copy that a link of :func:`on_this_machine` points to; empty for other files.
 
     Each generation of an object has a copy of its own.
     """
@@ -178,7 +165,7 @@ def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lam
     Args:
         source: a folder or a file, here or in a bucket.
         work: the cache folder of sources.
-        wanted: returns whether a file of a bucket is needed; see :func:`downloaded`.
+        wanted: returns whether a file of a bucket is needed, given its name.
 
     Raises:
         SourceError: the source does not exist, or the body raises this error.
@@ -186,7 +173,7 @@ def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lam
         StoreError: an object cannot be downloaded.
     """
     if is_remote(source):
-        local = downloaded(source, work, wanted)
+        local = _downloaded(source, work, wanted)
         with renaming({str(local): source.rstrip("/")}):
             yield local
     elif "://" in source:

@@ -133,12 +133,9 @@ class Source:
     @property
     def counted(self) -> dict[str, int]:
         """Counts by name: images that EXIF or reviews changed, near-duplicates, warnings, annotations by rule."""
-        counts = {**({"turned as EXIF says": self.images.turned} if self.images.turned else {})}
-        counts |= {**self.corrected.counts, **near_counts(self.near), **dict.fromkeys(self.warnings, 1)}
-        if not self.rules:
-            return counts
-        counts |= self.rules
-        return {rule: counts[rule] for rule in sorted(counts)}
+        counts = {**self.corrected.counts, **near_counts(self.near), **dict.fromkeys(self.warnings, 1), **self.rules}
+        counts |= {"turned as EXIF says": self.images.turned} if self.images.turned else {}
+        return dict(sorted(counts.items()))
 
     @cached_property
     def near(self) -> tuple[NearPair, ...]:
@@ -214,14 +211,14 @@ class Source:
 
     def identities(self) -> dict[str, Records]:
         """Return the identities and targets of each split's records, in order."""
-        return {split.name: self._identities(split) for split in self.splits}
-
-    def _identities(self, split: SourceSplit) -> Records:
-        keys, pixels = (self.images.column(name)[split.numbers] for name in ("identity", "pixels"))
-        texts, targets = self.targets_of(split)
-        known = np.concatenate([_bytes(column) for column in (pixels, *targets)], axis=1)
-        digests = [hashlib.sha256(row).digest()[:IDENTITY_BYTES] for row in known]
-        return Records.of(keys, np.array(digests, f"S{IDENTITY_BYTES}"), texts.astype(object))
+        found = dict[str, Records]()
+        for split in self.splits:
+            keys, pixels = (self.images.column(name)[split.numbers] for name in ("identity", "pixels"))
+            texts, targets = self.targets_of(split)
+            known = np.concatenate([_bytes(column) for column in (pixels, *targets)], axis=1)
+            digests = [hashlib.sha256(row).digest()[:IDENTITY_BYTES] for row in known]
+            found[split.name] = Records.of(keys, np.array(digests, f"S{IDENTITY_BYTES}"), texts.astype(object))
+        return found
 
     def targets_of(self, split: SourceSplit) -> tuple[npt.NDArray[Any], list[npt.NDArray[Any]]]:
         """Return the targets of a split's records as encoded text, and as the feature columns that are hashed."""

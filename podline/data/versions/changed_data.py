@@ -39,12 +39,7 @@ class Versions(NamedTuple):
 
 
 def compared(store: Store, before: Manifest, after: Manifest) -> tuple[DataChanges, Versions]:
-    """Compare two versions; also return their records and changes, for the pictures.
-
-    Args:
-        store: the store of both versions.
-        before: manifest of the earlier version.
-        after: manifest of the later version.
+    """Compare two versions by their manifests; also return their records and changes, for the pictures.
 
     Raises:
         ArtifactError: a version is damaged, or was converted by an older Podline.
@@ -104,12 +99,12 @@ def _looks(versions: Versions) -> tuple[list[str], bool]:
         return [f"conversion settings differ ({', '.join(changed)}), so the images' pixels are not compared"], False
     if not len(changes.added):
         return [], False
-    sample, new, old = _sampled(versions, before.drawn(_READ))
+    sample, new, old = _sampled(versions, before.sample(_READ))
     if min(len(new), len(old)) < LEAST:
         few = plural(len(new), "new image")
         return [f"{few} of classes that have old images: too few to compare, at least {LEAST} are needed"], False
     numbers, formats = _quantities(versions, new, old)
-    found = looks.chances(sample, numbers, formats)
+    found = looks.p_values(sample, numbers, formats)
     return _sentences(looks.significant(found), numbers, formats, sample, len(found))
 
 
@@ -175,9 +170,9 @@ def _sentences(
     for group in sample.groups:
         mine = [
             f"{_formats(sample, group, formats) if name == 'format' else _change(sample, group, name, numbers)} "
-            f"(p = {chance:.2g})"
-            for (place, name), chance in found.items()
-            if place == group
+            f"(p = {p_value:.2g})"
+            for (tested, name), p_value in found.items()
+            if tested == group
         ]
         if mine:
             told.append(f"new images{f' of class {group}' if group else ''} differ: {', '.join(mine)}")

@@ -51,12 +51,8 @@ def compact(
 ) -> Version | None:
     """Publish a version with the same records in new shards; return None if the old version is compact enough.
 
-    Args:
-        store: the store of the data set.
-        manifest: the manifest of the version.
-        least: share of dead records, 0 … 1, at which the version is rewritten; one with many shards always is.
-        reporter: reports the progress.
-        forgotten: identity of each image to leave out → the reason; if not empty, the version is always rewritten.
+    A version is rewritten if its share of dead records is at least ``least``, if it has many shards, or if images are
+    ``forgotten``: identity of each image to leave out → the reason.
 
     Raises:
         SettingsError: the data set has no versions, or a split would have no record.

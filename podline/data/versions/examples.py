@@ -25,10 +25,6 @@ class Examples:
 
     Each field is an array: ``image`` uint8 (n, height, width, channels), ``label`` int64 (n,), and the other fields of
     the manifest. When an instance is pickled into another process, it opens the store there.
-
-    Attributes:
-        manifest: the manifest of the data set.
-        split: the name of the split.
     """
 
     def __init__(self, root: str, folder: str, split: str, reporter: Reporter | None = None) -> None:

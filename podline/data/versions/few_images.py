@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from podline.base.frozen import JsonObject
 from podline.base.plurals import plural
 from podline.data.versions.fingerprint import effective, source_of
 from podline.documents.first_images import FirstImages, is_first, publish_first_images
 from podline.documents.manifest import TRAIN
 from podline.recipes.settings import Recipe
-from podline.stages.from_recipe import few_in_words, for_first_images, require_weights, settled
+from podline.stages.from_recipe import converter_settings, few_in_words, for_first_images, require_weights, settled
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store
 
 Tell = Callable[[str], object]
 
 
-def convertible(store: Store, recipe: Recipe, spec_of: Callable[[Recipe], ConvertSpec], tell: Tell) -> ConvertSpec:
-    """Return the conversion spec for a recipe, with the values for few images if its data set has few.
+def conversion_spec(store: Store, recipe: Recipe, given: JsonObject, tell: Tell, **values: Any) -> ConvertSpec:
+    """Return the spec of a conversion for a recipe, with the values for few images if its data set has few.
 
     The first conversion under a name opens the source to count its images; later conversions keep the choice.
 
     Args:
         store: the store.
         recipe: the recipe to convert for.
-        spec_of: returns the conversion spec for a recipe.
+        given: settings of the conversion by name, which override the recipe's.
         tell: called with a sentence that describes the choice, when it is made.
+        values: other fields of the spec: the source, the engine, and so on.
 
     Raises:
-        SettingsError: the pretrained weights of the recipe are missing.
-        SettingsError: the weights that the training begins with are missing.
+        SettingsError: pretrained weights, or the weights that the training begins with, are missing.
         SourceError: see :func:`podline.data.versions.fingerprint.source_of`.
         StoreError: the store cannot be written.
     """
+
+    def spec_of(recipe: Recipe) -> ConvertSpec:
+        settings = converter_settings(recipe.dataset, recipe, given)
+        return ConvertSpec(root=store.uri, dataset=recipe.dataset, settings=settings, **values)
+
     if recipe.few and is_first(store, recipe.dataset):
         source = source_of(effective(spec_of(recipe), store), store)
         found = FirstImages(images=source.sizes[TRAIN], side=source.images.usual_side)
         chosen = for_first_images(recipe, found)
         require_weights(store, chosen)
         publish_first_images(store, recipe.dataset, found)
-        if (values := few_in_words(recipe, found.images, found.side)) and chosen.pretrained:
+        if (smaller := few_in_words(recipe, found.images, found.side)) and chosen.pretrained:
             tell(
                 f"{plural(found.images, 'training image')}, mostly of {found.side} pixels: {recipe.dataset} uses "
-                f"{values}, also on later nights; --set {chosen.pretrained.instead} keeps the recipe's own values"
+                f"{smaller}, also on later nights; --set {chosen.pretrained.instead} keeps the recipe's own values"
             )
     recipe = settled(store, recipe)
     require_weights(store, recipe)

@@ -8,6 +8,7 @@ no file's content.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,7 +17,7 @@ from typing import NewType
 
 from podline.base.errors import PodlineError, SourceError
 from podline.base.progress import Reporter
-from podline.data.images.listing import listing, one
+from podline.data.images.listing import folders_around, listing
 from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import is_remote, objects_of
 from podline.data.sources.source import Source, open_raw
@@ -36,9 +37,9 @@ from podline.store.contract import Store
 from podline.store.opening import open_store
 
 _DIGITS = 16
+_FINGERPRINT = re.compile(f"[0-9a-f]{{{_DIGITS}}}", re.ASCII)
 CONVERSIONS = "conversions"
 """The folder in a store with the fingerprint of each converted source."""
-_ARCHIVES = (".tar", ".tgz", ".gz", ".zip")
 
 
 EffectiveSpec = NewType("EffectiveSpec", ConvertSpec)
@@ -47,12 +48,7 @@ EffectiveSpec = NewType("EffectiveSpec", ConvertSpec)
 
 @dataclass(frozen=True)
 class Memory:
-    """The stored fingerprint of one source, converted with one set of settings.
-
-    Attributes:
-        store: the store of the data set.
-        key: a hash of the files' names, sizes and times, and of the settings.
-    """
+    """The stored fingerprint of one source; ``key`` is a hash of the settings and of the files' names, sizes, times."""
 
     store: Store
     key: str
@@ -65,8 +61,7 @@ class Memory:
             StoreError: the store cannot be read.
         """
         text = self.store.read_bytes(self._name).decode(errors="replace") if self.store.exists(self._name) else ""
-        known = text[:_DIGITS]
-        return known if text == self._content(known) else ""
+        return text if _FINGERPRINT.fullmatch(text) else ""
 
     def remember(self, fingerprint: str) -> None:
         """Store the fingerprint of the source's data set.
@@ -74,7 +69,7 @@ class Memory:
         Raises:
             StoreError: the file cannot be written.
         """
-        self.store.publish_bytes(self._name, self._content(fingerprint).encode(), replace=True)
+        self.store.publish_bytes(self._name, fingerprint.encode(), replace=True)
 
     def forget(self) -> None:
         """Delete the stored fingerprint, so that the next conversion opens the source.
@@ -83,9 +78,6 @@ class Memory:
             StoreError: the file cannot be deleted.
         """
         self.store.delete(self._name)
-
-    def _content(self, fingerprint: str) -> str:
-        return f"{fingerprint} {digests.of_json([self.key, fingerprint])}"
 
     @property
     def _name(self) -> str:
@@ -238,10 +230,5 @@ def _state(source: str, settings: ConverterSettings) -> object:
     place = Path(source).expanduser().absolute()
     if not place.exists():
         raise SourceError(f"{source} does not exist; give an existing folder or file as source (--source)")
-    folders = [place.parent / name for name in settings.folders]
-    if place.is_dir():
-        folders = [place, *(place / name for name in settings.folders)]
-    elif place.suffix not in _ARCHIVES:
-        folders.append(place.parent)  # a table refers to files in its folder
-    files = chain([] if place.is_dir() else [one(place)], *map(listing, filter(Path.is_dir, folders)))
-    return [str(place), digests.of_list(file.state for file in files)]
+    files = chain(listing(place), *map(listing, filter(Path.is_dir, folders_around(place, settings))))
+    return [str(place), digests.of_list([file.name, file.bytes, file.changed] for file in files)]

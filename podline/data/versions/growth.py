@@ -21,6 +21,7 @@ from podline.data.record_table import (
     NOTHING,
     Records,
     RecordTable,
+    coded,
     digest_column,
     equal_pairs,
     in_shards,
@@ -116,9 +117,7 @@ class Growth:
     ) -> tuple[tuple[SplitInfo, ...], dict[str, PixelSums]]:
         """Return the manifest entry of each split that has records, and the pixel sums by split.
 
-        Args:
-            written: the new shards by split.
-            truths: the file of true poses by split.
+        ``written`` has the new shards by split, ``truths`` the file of true poses by split.
         """
         infos, sums = [], {}
         for name, split in self.splits.items():
@@ -171,9 +170,9 @@ class Growth:
     def _named(self, rows: pa.Table) -> pa.Table:
         """Return rows of the base's table with shard paths relative to the new version's folder."""
         above = f"../{self.base.fingerprint}/" if self.base else ""
-        shards = rows["shard"].unify_dictionaries().combine_chunks()
-        names = [name if name.startswith("../") else above + name for name in shards.dictionary.to_pylist()]
-        return with_columns(rows, shard=pa.DictionaryArray.from_arrays(shards.indices, pa.array(names, pa.string())))
+        codes, files = coded(rows["shard"])
+        names = pa.array([name if name.startswith("../") else above + name for name in files], pa.string())
+        return with_columns(rows, shard=pa.DictionaryArray.from_arrays(codes, names))
 
 
 def fitting_base(store: Store, spec: ConvertSpec, source: Source, candidates: Iterator[str]) -> Manifest | None:
@@ -204,14 +203,7 @@ def fitting_base(store: Store, spec: ConvertSpec, source: Source, candidates: It
 
 
 def growth_of(store: Store, source: Source, fingerprint: str, base: Manifest | None, before: Manifest | None) -> Growth:
-    """Plan a new version.
-
-    Args:
-        store: the store of the base.
-        source: the source of all records.
-        fingerprint: fingerprint of the new version.
-        base: manifest of the version to extend, or None.
-        before: manifest of the newest other version, or None.
+    """Plan the version with a fingerprint; see :class:`Growth` for ``base`` and ``before``.
 
     Raises:
         ArtifactError: a file of the base is damaged.
@@ -239,13 +231,9 @@ def growth_of(store: Store, source: Source, fingerprint: str, base: Manifest | N
 def _older(base: Manifest, table: RecordTable, split: str, dead: Ids) -> tuple[OlderShards, ...]:
     """Return the shards of each older version of which the split keeps a record."""
     info = base.split(split)
-    shards = table.of_split(split, "shard")["shard"].unify_dictionaries().combine_chunks()
-    names = shards.dictionary.to_pylist()
-    kept = np.delete(shards.indices.to_numpy(zero_copy_only=False), dead)
-    used = {
-        name.split("/")[1] if name.startswith("../") else base.fingerprint
-        for name in map(names.__getitem__, np.unique(kept))
-    }
+    codes, names = coded(table.of_split(split, "shard")["shard"])
+    kept = [names[code] for code in np.unique(np.delete(codes, dead))]
+    used = {name.split("/")[1] if name.startswith("../") else base.fingerprint for name in kept}
     every = (*info.older, OlderShards(fingerprint=base.fingerprint, shards=info.shards))
     return tuple(each for each in every if each.fingerprint in used)
 

@@ -53,7 +53,7 @@ def groups_of(new: npt.NDArray[np.bool_], stratum: Ids, names: Sequence[str]) ->
     return {EVERY: np.arange(len(names)), **{names[int(number)]: np.array([number]) for number in apart}}
 
 
-def chances(sample: Sample, numbers: Mapping[str, Floats], formats: Sequence[str] = ()) -> dict[Key, float]:
+def p_values(sample: Sample, numbers: Mapping[str, Floats], formats: Sequence[str] = ()) -> dict[Key, float]:
     """Return the p-value of each quantity in each group; constant quantities are skipped.
 
     Args:
@@ -68,8 +68,8 @@ def chances(sample: Sample, numbers: Mapping[str, Floats], formats: Sequence[str
             new, old = values[mine & sample.new], values[mine & ~sample.new]
             if np.ptp(values[mine]):
                 found[group, name] = float(mannwhitneyu(new, old, method="asymptotic").pvalue)
-        if (chance := _of_formats(sample, strata, np.array(formats))) is not None:
-            found[group, "format"] = chance
+        if (p_value := _of_formats(sample, strata, np.array(formats))) is not None:
+            found[group, "format"] = p_value
     return found
 
 
@@ -96,6 +96,6 @@ def _of_formats(sample: Sample, strata: Ids, formats: npt.NDArray[np.str_]) -> f
     return float(chi2.sf(statistic, degrees)) if degrees else None
 
 
-def significant(chances: Mapping[Key, float]) -> dict[Key, float]:
+def significant(p_values: Mapping[Key, float]) -> dict[Key, float]:
     """Return the tests with a Holm-corrected p-value of at most ``LEVEL``, with that p-value."""
-    return {name: chance for name, chance in holm(chances).items() if chance <= LEVEL}
+    return {name: p_value for name, p_value in holm(p_values).items() if p_value <= LEVEL}

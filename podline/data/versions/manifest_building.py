@@ -33,15 +33,7 @@ def manifest_of(
     records: FileInfo,
     base: str,
 ) -> Manifest:
-    """Build the manifest of a new data set version.
-
-    Args:
-        spec: the spec of the conversion.
-        source: the source of the records.
-        splits: the manifest entry of each split.
-        records: the file with the table of record names.
-        base: the fingerprint of the version that the new one extends; empty for none.
-    """
+    """Build the manifest of a new version, which extends the version with the fingerprint ``base``, if not empty."""
     layout = stored_layout(source.features)
     return Manifest(
         dataset=spec.dataset,

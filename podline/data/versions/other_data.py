@@ -28,11 +28,6 @@ def refuse_other_data(store: Store, dataset: str, source: Source) -> None:
     A source belongs to the existing data set if they share an image, or if at least half of the class or joint names in
     the shorter list are in both. So a folder may move, get new classes, or get new images of the same classes.
 
-    Args:
-        store: the store of the data set.
-        dataset: name of the data set.
-        source: the raw data.
-
     Raises:
         SourceError: the store has a data set of this name, and the source shares too little with every version of it.
     """

@@ -83,7 +83,7 @@ def publish_dataset(
     plans: ShardPlans,
     growth: Growth,
 ) -> list[str]:
-    """Publish the files next to the shards, the manifest last; return their names. Statistics come from shard records.
+    """Publish the files next to the shards, the manifest last; return their names.
 
     The index files for TFDS are published only if all shards are in one folder, since TFDS can read no others.
     """

@@ -56,12 +56,9 @@ class SourceFacts(NamedTuple):
 
 
 def publish_names(store: Store, folder: str, splits: Mapping[str, Any]) -> None:
-    """Publish the names of a version's records.
+    """Publish the names of a version's records in the version's folder.
 
-    Args:
-        store: the store of the version.
-        folder: the version's folder.
-        splits: split → table with the columns ``name`` and ``pixels``, one row per record, in the order of the records.
+    ``splits``: split → table with the columns ``name`` and ``pixels``, one row per record, in the order of the records.
 
     Raises:
         StoreError: the store cannot be written.
@@ -77,12 +74,7 @@ def publish_names(store: Store, folder: str, splits: Mapping[str, Any]) -> None:
 
 
 class RecordNames:
-    """Reads the source names of a version's records; all names of a version of Podline 1.0 are empty.
-
-    Args:
-        store: the store of the version.
-        manifest: the manifest of the version.
-    """
+    """Reads the source names of a version's records; all names of a version of Podline 1.0 are empty."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store, self._manifest = store, manifest
@@ -125,14 +117,7 @@ class RecordNames:
 
 
 class NamedRecord(NamedTuple):
-    """A record with its position, source name and image identity.
-
-    Attributes:
-        split: name of the split.
-        record: position of the record in the split.
-        name: path of the image in the source; empty if unknown.
-        image: identity of the image, in hexadecimal.
-    """
+    """A record: its position in a split, its source name (empty if unknown) and its image's identity in hexadecimal."""
 
     split: str
     record: int

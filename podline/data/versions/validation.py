@@ -17,12 +17,12 @@ import numpy.typing as npt
 
 from podline.base.errors import ArtifactError
 from podline.base.progress import Reporter
+from podline.data import tfrecord
 from podline.data.identity import identities_of
 from podline.data.people.truth import read_truth, truth_name
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.reader import HASHED_AT_ONCE, REMEDY, SplitReader, open_split, require_content
 from podline.data.records import IMAGE, IMAGE_ID, stored_layout
-from podline.data.tfrecord import count_records
 from podline.documents.manifest import (
     MANIFEST,
     FileInfo,
@@ -86,7 +86,7 @@ def check_files(store: Store, manifest: Manifest, reporter: Reporter) -> array[f
             return require_content(store, name, found, info).published
         except ArtifactError:
             if found and isinstance(info, ShardInfo):
-                count_records(store.local(name, found))  # raises an error that names the damaged record
+                tfrecord.check_records(store.local(name, found))  # raises an error that names the damaged record
             raise
 
     published, total = array("d"), sum(1 for _ in manifest.files)
@@ -146,12 +146,8 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
 def _check_split(where: str, split: SplitInfo, pixels: PixelSums, counts: Counts, of_shards: Counts) -> None:
     """Check a split's statistics against the manifest; the sums are exact, so values must be equal bit for bit.
 
-    Args:
-        where: the path of the manifest, for messages.
-        split: the split's entry in the manifest.
-        pixels: pixel sums of all records.
-        counts: number of records of each class, (classes,).
-        of_shards: counts per shard, (shards, classes), for the classes with counts in the manifest.
+    ``counts``: number of records of each class, (classes,); ``of_shards``: the same per shard, (shards, classes), if
+    the manifest has these counts.
     """
     claims: list[tuple[str, Any, Any]] = [
         (f"{shard.file}: class counts", tuple(found.tolist()), shard.class_counts)

@@ -37,14 +37,7 @@ Change = dict[str, SplitChange] | str
 
 
 class KnownRecords(Mapping[str, Records]):
-    """The records of a data set by split, numbered consecutively over all splits; the table is read split by split.
-
-    Args:
-        table: the table of records.
-
-    Attributes:
-        splits: the names of the data set's splits.
-    """
+    """The records of a data set by split, numbered consecutively over all splits; the table is read split by split."""
 
     def __init__(self, table: RecordTable) -> None:
         self._table, sizes = table, table.sizes
@@ -89,11 +82,7 @@ class KnownRecords(Mapping[str, Records]):
 
 
 class VersionRecords(KnownRecords):
-    """The records of a data set whose shards still exist, so that images can be read.
-
-    Attributes:
-        manifest: the manifest of the data set.
-    """
+    """The records of a data set whose shards still exist, so that images can be read."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         """Open the table of records.
@@ -112,7 +101,7 @@ class VersionRecords(KnownRecords):
             names[mine], pixels[mine] = table.facts(split, places)
         return SourceFacts(names.tolist(), pixels)
 
-    def drawn(self, most: int) -> Ids:
+    def sample(self, most: int) -> Ids:
         """Return a random sample of at most ``most`` records from all splits, the same on each call."""
         count = int(self._firsts[-1])
         return permuted(0, "old images", 0, count, np.arange(min(most, count)))

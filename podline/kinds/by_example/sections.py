@@ -23,7 +23,7 @@ from podline.report.sections import section
 
 
 def headline(run: RunFacts, about: str, guess: str) -> Headline:
-    """Return the main measure for the top of the page; see :class:`podline.kinds.by_example.hooks.ExampleHooks`."""
+    """Return the main measure for the top of the page; see :class:`podline.kinds.by_example.kind.ExampleKind`."""
     found = _evaluation(run)
     guessing, untrained, seen = (
         measures.metric_text(found.measure, metric)
@@ -36,18 +36,14 @@ def headline(run: RunFacts, about: str, guess: str) -> Headline:
             f"{guess} {guessing}. The network with random weights has {untrained}.{judged} On "
             f"{figures.count(found.seen.examples)} training examples the model has {seen}."
         ),
-        tiles=further_tiles(run),
+        tiles=[
+            verdict.metric_tile(run, each.name) for each in shown(found.trained.metrics) if each.name != found.measure
+        ],
     )
 
 
 def _evaluation(run: RunFacts) -> ImageEvaluation[ImageFigures]:
     return cast("ImageEvaluation[ImageFigures]", run.evaluation)  # as that of every ExampleKind
-
-
-def further_tiles(run: RunFacts) -> list[verdict.Tile]:
-    """Return a tile for the top of the page for each metric except the main one."""
-    metrics, main = run.evaluation.trained.metrics, run.evaluation.measure
-    return [verdict.metric_tile(run, measure.name) for measure in shown(metrics) if measure.name != main]
 
 
 @section("Figures")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from podline.contract.per_example import PerExample
+from podline.documents.intervals import wilson_interval
 from podline.documents.manifest import MANY_CLASSES
-from podline.kinds.classification.document import CalibrationBin
+from podline.kinds.classification.document import CalibrationBin, ClassFigures, Mistake, most_frequent_first
 
 BINS = 15
+MOST_MISTAKES = 25
 
 
 @dataclass(frozen=True)
@@ -99,3 +102,48 @@ class Guesses(PerExample):
         """Return the expected calibration error: the mean over examples of their bin's |confidence - accuracy|."""
         gaps = [each.examples * abs(each.accuracy - each.confidence) for each in self.calibration()]
         return math.fsum(gaps) / len(self.labels)
+
+    def confusion(self, classes: int) -> tuple[tuple[int, ...], ...]:
+        """Return the confusion matrix, ``confusion[label][prediction]``; empty above :data:`MANY_CLASSES` classes."""
+        if classes > MANY_CLASSES:
+            return ()
+        counts = np.bincount(self.labels * classes + self.predictions, minlength=classes**2)
+        return tuple(tuple(row) for row in counts.reshape(classes, classes).tolist())
+
+    def confused(self, classes: int) -> tuple[tuple[int, int, int], ...]:
+        """Return (label, prediction, times) of every mistake; empty up to :data:`MANY_CLASSES` classes."""
+        if classes <= MANY_CLASSES:
+            return ()
+        pairs = np.stack([self.labels, self.predictions])[:, ~self.right]
+        found, times = np.unique(pairs, axis=1, return_counts=True)
+        return most_frequent_first(zip(*found.tolist(), times.tolist(), strict=True))
+
+    def per_class(self, names: Sequence[str]) -> tuple[ClassFigures, ...]:
+        """Return the figures of each class, in the order of the class names."""
+        examples, predicted, correct = (
+            np.bincount(labels, minlength=len(names)).tolist()
+            for labels in (self.labels, self.predictions, self.labels[self.right])
+        )
+        return tuple(
+            ClassFigures(
+                name=name,
+                examples=examples[label],
+                correct=correct[label],
+                predicted=predicted[label],
+                accuracy=wilson_interval(correct[label], examples[label]),
+            )
+            for label, name in enumerate(names)
+        )
+
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """Return the mistakes with the highest confidence, highest first."""
+        return tuple(
+            Mistake(
+                record=record,
+                label=int(self.labels[record]),
+                prediction=int(self.predictions[record]),
+                confidence=float(self.confidences[record]),
+                label_probability=float(self.label_probabilities[record]),
+            )
+            for record in self.surest_mistakes()[:MOST_MISTAKES].tolist()
+        )

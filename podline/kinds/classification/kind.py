@@ -14,12 +14,11 @@ from podline.data.records import LABEL
 from podline.documents.intervals import guessing_interval
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
-from podline.kinds.by_example.hooks import Judged, Views, shares_of
-from podline.kinds.by_example.kind import ExampleKind
+from podline.kinds.by_example.kind import ExampleKind, Judged, Views, shares_of
 from podline.kinds.by_example.measures import figures_of
 from podline.kinds.by_example.rules import guards, main
 from podline.kinds.by_example.sections import metrics
-from podline.kinds.classification import rules, sections, tally
+from podline.kinds.classification import rules, sections
 from podline.kinds.classification.document import Figures
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.settings import ClassificationSettings
@@ -49,9 +48,11 @@ class ClassificationKind(ExampleKind[Guesses]):
 
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
         """Build the objective of a recipe for classes."""
-        from podline.kinds.classification.objective import class_objective
+        from podline.kinds.classification.objective import ClassificationObjective
+        from podline.kinds.classification.weights import class_weights
 
-        return class_objective(recipe, manifest)
+        smoothing = ClassificationSettings.of(recipe).label_smoothing
+        return ClassificationObjective(smoothing, recipe.loss, class_weights(recipe, manifest))
 
     def answered(self, outputs: Array, targets: Array, recipe: Recipe) -> Guesses:
         """Return the guesses of logits (n, classes) for labels (n,)."""
@@ -83,11 +84,11 @@ class ClassificationKind(ExampleKind[Guesses]):
         """Return the figures by class, the confusions, the calibration and the mistakes."""
         trained, names = judged.trained, judged.class_names
         return {
-            "per_class": tally.per_class(trained, names),
-            "confusion": tally.confusion(trained, len(names)),
-            "confused": tally.confused(trained, len(names)),
+            "per_class": trained.per_class(names),
+            "confusion": trained.confusion(len(names)),
+            "confused": trained.confused(len(names)),
             "calibration": trained.calibration(),
-            "mistakes": tally.mistakes(trained),
+            "mistakes": trained.mistakes(),
         }
 
     def over_views(self, model: Callable[..., Tensor], recipe: Recipe) -> Views | None:

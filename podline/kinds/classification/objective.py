@@ -18,12 +18,9 @@ from podline.base.errors import SettingsError
 from podline.base.frozen import JsonObject
 from podline.contract.objective import Batch, Objective
 from podline.data.records import IMAGE, LABEL
-from podline.documents.manifest import Manifest
 from podline.input.mixing import SHARE, partners_field
-from podline.kinds.classification.settings import ClassificationSettings
-from podline.kinds.classification.weights import class_weights
 from podline.recipes.parts import LOSSES
-from podline.recipes.settings import LossSettings, Recipe
+from podline.recipes.settings import LossSettings
 
 Loss = Callable[[Any, Any], Any]
 # TensorFlow's operations that compute probabilities, and operations after them that change no value.
@@ -129,7 +126,7 @@ class ClassificationObjective(ImageObjective):
 
     @staticmethod
     def cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: float = 0.0, gamma: float = 0.0) -> tf.Tensor:
-        """See :func:`cross_entropy` and :func:`focal`."""
+        """Return the cross-entropy of each example, in nats, times the :func:`focal` factor: float32 (n,)."""
         return focal(cross_entropy(labels, logits, smoothing), gamma)
 
     def losses(self, targets: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
@@ -147,11 +144,7 @@ class ClassificationObjective(ImageObjective):
 
 
 def _require_logits(outputs: tf.Tensor) -> None:
-    """Refuse, while a step is traced, a model whose last operation is a softmax or a sigmoid.
-
-    Raises:
-        SettingsError: the last operation is one of them; the message names its layer.
-    """
+    """Refuse, while a step is traced, a model whose last operation is a softmax or a sigmoid."""
     if not tf.is_symbolic_tensor(outputs):
         return
     operation: Any = outputs.op
@@ -163,12 +156,6 @@ def _require_logits(outputs: tf.Tensor) -> None:
             f"layer {layer}: the model's last operation is {operation.type.lower()}, expected logits, since the loss "
             "computes probabilities itself; leave out the last activation"
         )
-
-
-def class_objective(recipe: Recipe, manifest: Manifest) -> ClassificationObjective:
-    """Build the objective of a recipe for classes."""
-    smoothing = ClassificationSettings.of(recipe).label_smoothing
-    return ClassificationObjective(smoothing, recipe.loss, class_weights(recipe, manifest))
 
 
 def focal(entropies: tf.Tensor, gamma: float) -> tf.Tensor:

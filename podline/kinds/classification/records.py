@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from podline.base import figures
 from podline.base.arrays import Array, Arrays
 from podline.base.plurals import plural
 from podline.data.images.columns import text_of
 from podline.data.records import LABEL, label_feature
 from podline.data.shown import shortened
 from podline.documents.feature import Feature
+from podline.documents.intervals import Z, guessing_interval
 from podline.documents.manifest import Manifest
-from podline.kinds.classification.doubts import doubt
+from podline.documents.metric import Metric
 from podline.recipes.targets import Doubt, TextTargets
+
+# A test split is small if chance can raise the accuracy of guessing by more than this share of its distance to 1.
+_SMALL = 0.5
+_MOST_TESTED = 0.5  # largest test share that the message suggests
 
 
 class ClassTargets(TextTargets):
@@ -29,12 +36,12 @@ class ClassTargets(TextTargets):
         if class_names and not isinstance(value, str):
             label = _number(value)
             if not 0 <= label < len(class_names):
-                raise ValueError(f"has the label {label} vs 0 to {len(class_names) - 1}")
+                raise ValueError(f"has the label {label}, expected 0 to {len(class_names) - 1}")
             return class_names[label]
         text = text_of(value)
         if text is None or (class_names and text not in class_names):
             known = f"one of {plural(len(class_names), 'class', 'classes')}" if class_names else "one with a name"
-            raise ValueError(f"is of the class {shortened(text)} vs {known}")
+            raise ValueError(f"is of the class {shortened(text)}, expected {known}")
         return text
 
     def class_names(self, texts: Iterable[str]) -> tuple[str, ...]:
@@ -66,14 +73,32 @@ class ClassTargets(TextTargets):
     def doubt(
         self, names: Sequence[str], test: Sequence[int], every: Sequence[int], *, is_hashed: bool
     ) -> Doubt | None:
-        """Return why the test split cannot show that a model is better than guessing; see :meth:`Targets.doubt`."""
-        return doubt(names, test, every, is_hashed=is_hashed)
+        """Return why the test split cannot or can hardly show that a model is better than guessing; None if it can."""
+        guessing, total, most = guessing_interval(test), sum(test), max(test)
+        certain = guessing.high >= 1
+        if max(every) == sum(every) or (not certain and _leaves_room(guessing, _SMALL)):
+            return None
+        least = _examples_needed(every if most == total else test, 1 if certain else _SMALL, total + 1)
+        remedy = "give more test images"
+        share = math.ceil(20 * (least + math.sqrt(least)) / sum(every)) / 20  # some more, since the split is random
+        if is_hashed and share <= _MOST_TESTED:
+            remedy += f", or, if the source has no splits of its own, --set conversion.test_share={share:g}"
+        high, named = figures.percent(guessing.high), shortened(names[test.index(most)])
+        of = f"{most:,} of {plural(total, 'image')}"
+        says = f"always predicting {named}, the class of {of}, may be right for up to {high}"
+        if certain:
+            words = (
+                f"can prove nothing: {says}, so even {total:,} of {total:,} correct answers are no better than guessing"
+            )
+        else:
+            words = f"is small: {says} by chance, which a model must exceed"
+        return Doubt(certain, f"the test split {words}; {least:,} test images would be enough: {remedy}")
 
     def check(self, records: Arrays, manifest: Manifest) -> tuple[int, str] | None:
         """Return the first record with an invalid label, and the problem; see :meth:`Targets.check`."""
         labels, classes = records[LABEL], len(manifest.class_names)
         wrong = np.flatnonzero((labels < 0) | (labels >= classes))
-        return (int(wrong[0]), f"has label={labels[wrong[0]]} vs 0 to {classes - 1}") if wrong.size else None
+        return (int(wrong[0]), f"has the label {labels[wrong[0]]}, expected 0 to {classes - 1}") if wrong.size else None
 
 
 def _number(value: Any) -> int:
@@ -81,3 +106,31 @@ def _number(value: Any) -> int:
         return int(value)
     except TypeError:
         raise ValueError(f"has the label {value!r}, expected a class number") from None
+
+
+def _examples_needed(class_counts: Sequence[int], room: float, at_least: int) -> int:
+    """Return how many test examples are enough for guessing's 95 % interval to leave room for a better model.
+
+    Guessing always predicts the most frequent class; the fewer the examples, the wider the interval of its accuracy.
+
+    Args:
+        class_counts: number of examples of each class, in the proportions of the data; at least two are not 0.
+        room: the interval's upper end may cover this share, 0…1, of the distance from guessing's accuracy to 1; with 1,
+            only a model that is always right is better than guessing.
+        at_least: the least number to return.
+    """
+    rate = max(class_counts) / sum(class_counts)
+    number = max(at_least, math.floor(Z**2 * rate / (1 - rate) / room**2))
+    while not _leaves_room(_guessing(rate, number), room):
+        number += 1
+    return number
+
+
+def _guessing(rate: float, examples: int) -> Metric:
+    """Return guessing's accuracy and interval if the most frequent class has the share ``rate`` of the examples."""
+    most = math.ceil(rate * examples)
+    return guessing_interval([most] * (examples // most) + [examples % most])
+
+
+def _leaves_room(guessing: Metric, room: float) -> bool:
+    return guessing.high < 1 and guessing.high - guessing.value <= room * (1 - guessing.value)

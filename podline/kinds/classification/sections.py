@@ -40,7 +40,8 @@ def classes(run: RunFacts) -> Iterator[Block]:
         yield Fold("The matrix as a table", _matrix(evaluation))
     top1 = evaluation.trained.metrics["top1"].value
     shares = {found.name: found.accuracy for found in evaluation.per_class}
-    listed = _by_accuracy(evaluation)[:MOST_CLASSES][::-1]  # in the order of the chart
+    ordered = sorted(range(count), key=lambda label: evaluation.per_class[label].accuracy.value)
+    listed = ordered[:MOST_CLASSES][::-1]  # in the order of the chart
     accuracies = Grid(
         Chart(
             charts.per_class(shares, top1, MOST_CLASSES, "Accuracy of each class"),
@@ -54,12 +55,6 @@ def classes(run: RunFacts) -> Iterator[Block]:
     else:
         yield Heading("Accuracy of each class")
         yield accuracies
-
-
-def _by_accuracy(evaluation: Evaluation) -> list[int]:
-    """Return all classes, lowest accuracy first."""
-    found = evaluation.per_class
-    return sorted(range(len(found)), key=lambda label: found[label].accuracy.value)
 
 
 def _weakest(evaluation: Evaluation) -> list[int]:

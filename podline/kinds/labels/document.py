@@ -79,5 +79,5 @@ class LabelsEvaluation(ImageEvaluation[ImageFigures]):
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """The names of the labels without examples, which mAP ignores."""
+        """The names of the labels without examples in the split, which mAP leaves out."""
         return tuple(found.name for found in self.labels if found.ap is None)

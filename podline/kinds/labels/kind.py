@@ -16,13 +16,13 @@ from podline.documents.intervals import mean_interval
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
 from podline.kinds.by_example.document import ImageFigures
-from podline.kinds.by_example.hooks import Judged, shares_of
-from podline.kinds.by_example.kind import ExampleKind
+from podline.kinds.by_example.kind import ExampleKind, Judged, shares_of
 from podline.kinds.by_example.rules import guards, main
 from podline.kinds.labels import rules, sections
 from podline.kinds.labels.document import LabelFigures, LabelMistake, LabelsEvaluation
 from podline.kinds.labels.records import LABELS
 from podline.kinds.labels.scores import Scores, enough, probabilities
+from podline.kinds.labels.settings import LabelsSettings
 from podline.recipes.settings import Recipe
 from podline.report.sections import Section, sections_in
 from podline.stages.tools import PicturePrediction
@@ -44,9 +44,9 @@ class LabelsKind(ExampleKind[Scores]):
 
     def objective(self, recipe: Recipe, manifest: Manifest) -> Objective:
         """Build the objective of a recipe for several labels."""
-        from podline.kinds.labels.objective import labels_objective
+        from podline.kinds.labels.objective import LabelsObjective
 
-        return labels_objective(recipe, manifest)
+        return LabelsObjective(LabelsSettings.of(recipe).label_smoothing, recipe.loss)
 
     def answered(self, outputs: Array, targets: Array, recipe: Recipe) -> Scores:
         """Return the scores of logits (n, labels), with the threshold 0.5 until thresholds are chosen."""

@@ -6,11 +6,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from podline.contract.objective import Batch
-from podline.documents.manifest import Manifest
 from podline.kinds.classification.objective import ImageObjective, focal
 from podline.kinds.labels.records import LABELS
-from podline.kinds.labels.settings import LabelsSettings
-from podline.recipes.settings import Recipe
 
 
 class LabelsObjective(ImageObjective):
@@ -44,8 +41,3 @@ class LabelsObjective(ImageObjective):
         """Return ``correct``: the share of an example's labels that are predicted correctly, float32, (n,)."""
         right = (outputs > 0) == (batch[LABELS] > 0)
         return {"correct": tf.reduce_mean(tf.cast(right, tf.float32), axis=-1)}
-
-
-def labels_objective(recipe: Recipe, manifest: Manifest) -> LabelsObjective:
-    """Build the objective of a recipe for several labels."""
-    return LabelsObjective(LabelsSettings.of(recipe).label_smoothing, recipe.loss)

@@ -66,8 +66,8 @@ class LabelTargets(TextTargets):
         return {LABELS: rows[[different[text] for text in texts]]}
 
     def words(self, records: Arrays, class_names: Sequence[str]) -> list[str]:
-        """Return the names of the labels, separated by commas."""
-        return [words_of(labels, class_names) for labels in records[LABELS]]
+        """Return the names of each record's labels, separated by commas; ``none`` without labels."""
+        return [", ".join(np.array(class_names)[labels > 0].tolist()) or "none" for labels in records[LABELS]]
 
     def census(self, records: Arrays, classes: int) -> npt.NDArray[np.int64]:
         """Count the records of each label."""
@@ -79,11 +79,6 @@ class LabelTargets(TextTargets):
             value = records[LABELS][record, label]
             return record, f"has the value {value} for the label {manifest.class_names[label]}, expected 0 or 1"
         return None
-
-
-def words_of(labels: Array, names: Sequence[str]) -> str:
-    """Return the names of an image's labels, separated by commas; ``none`` without labels."""
-    return ", ".join(name for name, has in zip(names, labels, strict=True) if has) or "none"
 
 
 def _parts(value: Any) -> Iterable[Any]:

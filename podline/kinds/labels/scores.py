@@ -91,7 +91,7 @@ class Scores(PerExample):
         return np.array(chosen)
 
     def at_thresholds(self, thresholds: Floats) -> Scores:
-        """Return these scores with new predictions, by each label's threshold: probabilities, (labels,)."""
+        """Return the same scores, with labels predicted by these probability thresholds, (labels,)."""
         return Scores.of_logits(self.logits, self.labels, thresholds)
 
     def surest_mistakes(self) -> npt.NDArray[np.int64]:

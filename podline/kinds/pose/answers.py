@@ -45,7 +45,7 @@ class PoseAnswers(Answers[Results, COCOeval]):
         return oks.judged(_truth(examples), answers)
 
     def main(self, examples: CommonExamples, answers: Results) -> Metric:
-        """Return the AP; 0 within 0…1 without people."""
+        """Return the AP; 0 if no annotated person counts."""
         evaluation = self.judged(examples, answers)
         return figures_within(evaluation, drawn_figures(evaluation)).get("ap", Metric(value=0.0, low=0.0, high=0.0))
 

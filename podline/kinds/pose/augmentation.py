@@ -61,7 +61,7 @@ def augmented(
 
 
 def scaled(arrays: Arrays, side: int, new_side: int) -> dict[str, Array]:
-    """Scale the arrays of :func:`augmented` from side to new side, in pixels; masks keep their stride."""
+    """Scale images, joints, boxes and masks from ``side`` to ``new_side`` pixels; a mask's cells keep their size."""
     factor = new_side / side
     cells = round(factor * arrays["ignored"].shape[1])
     keypoints = arrays["keypoints"].copy()

@@ -45,7 +45,7 @@ def people_to_results(people: DecodedPeople, image_id: int, letterbox: LetterBox
 
 
 def of_images(truth: Truth, image_ids: Iterable[int]) -> Truth:
-    """Return the images with some ids and their annotations."""
+    """Return the truth about the images with these ids only."""
     wanted = frozenset(image_ids)
     return truth | {
         "images": [image for image in truth["images"] if image["id"] in wanted],

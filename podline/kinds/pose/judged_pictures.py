@@ -18,8 +18,7 @@ from podline.documents.completion import read_artifact
 from podline.documents.manifest import TRAIN, Manifest
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.coco_results import Results
-from podline.kinds.pose.document import MAPS, SEEN, PoseEvaluation, people_name, read_people
-from podline.kinds.pose.figures import PeopleFigures, Ranked
+from podline.kinds.pose.document import MAPS, SEEN, PeopleFigures, PoseEvaluation, Ranked, people_name, read_people
 from podline.kinds.pose.maps import PoseMaps, maps_from_bytes
 from podline.kinds.pose.skeletons import poses_of
 from podline.stages.specs import ReportSpec
@@ -78,7 +77,7 @@ class Scene(NamedTuple):
 def judged_pictures(
     store: Store, spec: ReportSpec, manifest: Manifest, evaluation: PoseEvaluation, *, seen: bool
 ) -> dict[str, list[JudgedPicture]]:
-    """Return the images of each group of :class:`podline.kinds.pose.figures.Ranked`, by the group's name.
+    """Return the images of each group of :class:`podline.kinds.pose.document.Ranked`, by the group's name.
 
     Args:
         store: the store.

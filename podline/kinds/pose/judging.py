@@ -31,14 +31,13 @@ from podline.evaluation.forward import Answers, News, answers_of
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.coco_results import Results, Truth, of_images, people_to_results
 from podline.kinds.pose.decoding import DecodedPeople, decode_people
-from podline.kinds.pose.document import MAPS, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
-from podline.kinds.pose.figures import PCK
+from podline.kinds.pose.document import MAPS, PCK, SEEN, ChosenThreshold, PoseEvaluation, PoseFigures, people_name
 from podline.kinds.pose.maps import PoseMaps, maps_to_bytes
 from podline.kinds.pose.oks import at_threshold, by_image, close_joints, joint_figures, judged, ranked, score_threshold
 from podline.kinds.pose.oks_intervals import drawn_figures, figures_within
 from podline.kinds.pose.pck import Pck, pck
 from podline.kinds.pose.settings import PoseSettings
-from podline.kinds.pose.stage_measures import HEATMAP, PAF, kind_of, number_of
+from podline.kinds.pose.stage_measures import HEATMAP, PAF, kind_of
 from podline.kinds.pose.targets import pose_targets
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import Recipe
@@ -72,13 +71,9 @@ class _Split(NamedTuple):
     ids: npt.NDArray[np.int64]
     image_ids: npt.NDArray[np.int64]
 
-
-class _Found(NamedTuple):
-    """COCO results: of the trained network, of the untrained one, and of the trained one on training images."""
-
-    people: Results
-    untrained: Results
-    seen: Results
+    def judged(self, people: Results, poses: PoseSettings) -> _Judged:
+        """Evaluate people that a network detects in these records."""
+        return _Judged.of(judged(self.truth, people), poses.pck_joints)
 
 
 def judge(case: Case, before: Answers, after: Answers) -> Judgement:
@@ -108,19 +103,15 @@ def judge(case: Case, before: Answers, after: Answers) -> Judgement:
         seen_people = [person for person in people if person[ID] in wanted]
     else:
         seen_people = find_people(after, seen.batches, poses, news.done)
-    found = _Found(people, untrained, seen_people)
-    document = _document(case.of_run(), split, seen, found, poses)
-    maps = None if document.maps_of is None else _maps(after, split, document.maps_of, poses)
+    evaluated = split.judged(people, poses), split.judged(untrained, poses), seen.judged(seen_people, poses)
+    document = _document(case.of_run(), split, seen, poses, *evaluated)
+    found = {people_name(spec.split): people, people_name(SEEN): seen_people}
+    files = {name: (json.dumps(results) + "\n").encode() for name, results in found.items()}
+    if document.maps_of is not None:
+        files[MAPS] = maps_to_bytes(_maps(after, split, document.maps_of, poses))
     for each in (split, seen):
         each.reader.require_unchanged()
-    return Judgement(document, _files(document.split, people, seen_people, maps))
-
-
-def _files(split: str, people: Results, seen_people: Results, maps: PoseMaps | None) -> dict[str, bytes]:
-    """Return the files beside the document, by name."""
-    found = {people_name(split): people, people_name(SEEN): seen_people}
-    files = {name: (json.dumps(results) + "\n").encode() for name, results in found.items()}
-    return files | ({MAPS: maps_to_bytes(maps)} if maps else {})
+    return Judgement(document, files)
 
 
 def chosen_threshold(store: Store, folder: str) -> float | None:
@@ -137,7 +128,10 @@ def pose_answers(model: Callable[..., tf.Tensor], strategy: tf.distribute.Strate
 
 def last_stages(outputs: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     """Return the last heatmaps and fields from a network's outputs; fields have 0 channels if the network has none."""
-    last = {kind_of(stage): outputs[stage] for stage in sorted(outputs, key=number_of)}
+    last = {
+        kind_of(stage): outputs[stage]
+        for stage in sorted(outputs, key=lambda stage: int(stage.partition("_")[0].removeprefix("stage")))
+    }
     return last[HEATMAP], last.get(PAF, last[HEATMAP][:, :, :, :0])
 
 
@@ -245,18 +239,21 @@ def _mean_person_everywhere(seen: _Split, split: _Split, side: int) -> Results:
     ]
 
 
-def _document(of_run: JsonObject, split: _Split, seen: _Split, found: _Found, poses: PoseSettings) -> PoseEvaluation:
-    def judged_on(where: _Split, people: Results) -> _Judged:
-        return _Judged.of(judged(where.truth, people), poses.pck_joints)
-
-    trained = judged_on(split, found.people)
+def _document(
+    of_run: JsonObject,
+    split: _Split,
+    seen: _Split,
+    poses: PoseSettings,
+    trained: _Judged,
+    untrained: _Judged,
+    memory: _Judged,
+) -> PoseEvaluation:
     if not trained.figures.people:
         raise ArtifactError(
             f"no image of the {of_run['split']} split has a labelled person, so nothing can be evaluated; "
             "give a split with labelled people"
         )
-    untrained, memory = judged_on(split, found.untrained), judged_on(seen, found.seen)
-    guessing = judged_on(split, _mean_person_everywhere(seen, split, poses.side))
+    guessing = split.judged(_mean_person_everywhere(seen, split, poses.side), poses)
     better_in = trained.better_in(untrained, guessing)
     after, on_seen = trained.evaluation, memory.evaluation
     # With one subject per image, every detected person counts, even with a low score.
@@ -273,7 +270,8 @@ def _document(of_run: JsonObject, split: _Split, seen: _Split, found: _Found, po
         pck_joints=poses.pck_joints,
         better_than_guessing=bool(better_in),
         better_in=better_in,
-        learned=bool(better_in or memory.better_in(judged_on(seen, _mean_person_everywhere(seen, seen, poses.side)))),
+        learned=bool(better_in)
+        or bool(memory.better_in(seen.judged(_mean_person_everywhere(seen, seen, poses.side), poses))),
         threshold=None
         if score is None
         else ChosenThreshold(

@@ -22,10 +22,11 @@ from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.manifest import Manifest
 from podline.documents.model_description import ModelDescription
 from podline.documents.skeleton import COCO, SKELETON, Skeleton
-from podline.kinds.pose import augmentation, judging, lost_answers, network, pck, predicting, rules, sections, sheet
+from podline.kinds.pose import augmentation, judging, lost_answers, network, pck, rules, sections, sheet
 from podline.kinds.pose.answers import PoseAnswers
 from podline.kinds.pose.document import PoseEvaluation
 from podline.kinds.pose.objective import pose_objective
+from podline.kinds.pose.predicting import PeopleReader
 from podline.kinds.pose.settings import PoseSettings
 from podline.models.counts import described
 from podline.recipes.settings import Recipe
@@ -63,7 +64,14 @@ class PoseKind(ReportedKind):
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
         """Return the reader of pictures for a run's model; by default with the threshold that its evaluation chose."""
-        return predicting.reader(store, training, manifest, threshold, reporter)
+        if threshold is None:
+            threshold = judging.chosen_threshold(store, training.folder)
+        if threshold is None:
+            threshold = 0.0
+            reporter.warn(
+                "instances of any score are drawn, since no evaluation chose a score threshold; give --threshold"
+            )
+        return PeopleReader(PoseSettings.of(training.recipe), threshold, manifest.skeleton)
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
         """Return images with the people of their records."""

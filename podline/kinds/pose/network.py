@@ -77,19 +77,15 @@ def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: 
         last_maps = backbone(make, maps, settings.width, side)
     else:
         last_maps = efficientnet_lite.trunk(make, maps, _LITE_STAGES)
-    taps = _taps(keras.Model(image, last_maps), side // stride)
+    # The last feature map of each resolution up to the output's, finest first.
+    last = {layer.output.shape[1]: layer.output for layer in keras.Model(image, last_maps).layers}
+    taps = [last[height] for height in sorted(last, reverse=True) if height <= side // stride]
     if not taps or taps[0].shape[1] != side // stride:
         raise SettingsError(
             f"{settings.trunk} has no feature map of stride {stride} for an input of {side} pixels; set "
             "task.targets.stride=8"
         )
     return keras.Model(image, _stages(settings, _neck(settings, taps), skeleton))
-
-
-def _taps(network: keras.Model, cells: int) -> list[keras.KerasTensor]:
-    """Return the last feature map of each resolution up to ``cells``, the output's, finest first."""
-    last: dict[int, keras.KerasTensor] = {layer.output.shape[1]: layer.output for layer in network.layers}
-    return [last[height] for height in sorted(last, reverse=True) if height <= cells]
 
 
 def _neck(settings: PoseModelSettings, taps: list[keras.KerasTensor]) -> keras.KerasTensor:

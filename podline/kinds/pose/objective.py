@@ -10,11 +10,10 @@ from podline.data.people.image import MASK_STRIDE
 from podline.data.records import IMAGE
 from podline.documents.manifest import Manifest
 from podline.documents.skeleton import SUBJECTS, Skeleton
-from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.network import stage_names
 from podline.kinds.pose.records import KEYPOINTS
 from podline.kinds.pose.settings import PoseSettings
-from podline.kinds.pose.stage_measures import PAF, kind_of, stage_figures, stage_sums, sum_names
+from podline.kinds.pose.stage_measures import PAF, kind_of, stage_figures, stage_losses, stage_sums, sum_names
 from podline.kinds.pose.targets import PoseTargets, pose_targets
 from podline.recipes.settings import Recipe
 from podline.training.findings import Finding
@@ -59,7 +58,7 @@ class PoseObjective(Objective):
     def figures(self, sums: Mapping[str, float], examples: int) -> JsonObject:
         """Return ``measures``: each stage's loss and figures by ``<stage>/<name>``, sorted."""
         losses = {_loss_of(stage): sums[_loss_of(stage)] / examples for stage in self.stages}
-        return {"measures": dict(sorted((losses | self._stage_figures(sums)).items()))}
+        return {"measures": dict(sorted((losses | stage_figures(sums, self.stages, self.skeleton)).items()))}
 
     def faults(self, measures: Mapping[str, float]) -> Iterator[Finding]:
         """Yield a finding for each stage with a constant output, which its loss does not show."""
@@ -78,10 +77,7 @@ class PoseObjective(Objective):
 
     def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:
         """Return the share of labelled joints at which the last stage has a peak, as ``joints found``."""
-        return {"joints found": self._stage_figures(sums)[f"{self.stages[-1]}/island_recall"]}
-
-    def _stage_figures(self, sums: Mapping[str, float]) -> dict[str, float]:
-        return stage_figures(sums, self.stages, self.skeleton)
+        return {"joints found": stage_figures(sums, self.stages, self.skeleton)[f"{self.stages[-1]}/island_recall"]}
 
 
 def _loss_of(stage: str) -> str:

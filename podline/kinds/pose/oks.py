@@ -22,7 +22,7 @@ from pycocotools.cocoeval import COCOeval
 
 from podline.contract.noise import Floats
 from podline.kinds.pose.coco_results import Person, Results, Truth, judged_joints
-from podline.kinds.pose.figures import JointFigures, PeopleFigures, Ranked, ThresholdFigures
+from podline.kinds.pose.document import JointFigures, PeopleFigures, Ranked, ThresholdFigures
 
 MATCH = 0.5
 """The least OKS at which a person counts as found, and the least similarity at which a joint counts as close."""
@@ -70,7 +70,7 @@ class ImageMatches(NamedTuple):
 
     Attributes:
         image_id: COCO's image id.
-        people: numbers, in the truth, of the annotated people that count, such as no crowds.
+        people: numbers, in the truth, of the annotated people that count: no crowds, and with a labelled joint.
         results: ids of the detected people, highest score first, (n,).
         matches: number of the person that each result matches, 0 for none, (n,).
         ignored: whether a result does not count, since it matches a person that does not count, (n,).

@@ -41,7 +41,7 @@ _AREAS = 3
 
 
 class _Results(NamedTuple):
-    """The results of one category for people in one range of areas, highest score first.
+    """The results for people in one range of areas, highest score first.
 
     Attributes:
         images: index of each result's image, (d,).
@@ -57,7 +57,7 @@ class _Results(NamedTuple):
 
 
 def figures_within(evaluation: COCOeval, drawn: Mapping[str, Floats]) -> dict[str, Metric]:
-    """Return :func:`figures_of` with 95 % intervals; ``drawn`` is the evaluation's :func:`drawn_figures`."""
+    """Return pycocotools' figures with 95 % intervals, by name; ``drawn`` comes from :func:`drawn_figures`."""
     return {name: interval_of(value, drawn[name]) for name, value in figures_of(evaluation).items()}
 
 
@@ -74,15 +74,14 @@ def drawn_figures(evaluation: COCOeval) -> dict[str, Floats]:
     without images there are no samples.
     """
     images, thresholds = len(evaluation.params.imgIds), evaluation.params.iouThrs
-    parts = [list(_by_category(evaluation, area)) for area in range(_AREAS)]
-    drawn = {name: np.full(intervals.RESAMPLES if images else 0, np.nan) for name in FIGURES}
+    areas = [_results(evaluation, area) for area in range(_AREAS)]
+    drawn = {name: np.empty(intervals.RESAMPLES if images else 0) for name in FIGURES}
     for draw, times in enumerate(drawn_times(images)):
-        measured = [_measured(part, times, evaluation.params.recThrs) for part in parts]
+        measured = [_precision_and_recall(results, times, evaluation.params.recThrs) for results in areas]
         for name, (is_precision, threshold, area) in FIGURES.items():
             by_threshold = measured[area][0 if is_precision else 1]
-            if by_threshold is not None:
-                chosen = slice(None) if threshold is None else np.isclose(thresholds, threshold)
-                drawn[name][draw] = float(by_threshold[chosen].mean())
+            chosen = slice(None) if threshold is None else np.isclose(thresholds, threshold)
+            drawn[name][draw] = float(by_threshold[chosen].mean())
     return drawn
 
 
@@ -99,53 +98,36 @@ def interval_of(value: float, drawn: Floats) -> Metric:
     return Metric(value=value, low=low, high=high)
 
 
-def _by_category(evaluation: COCOeval, area: int) -> Iterator[_Results]:
-    images, areas = len(evaluation.params.imgIds), len(evaluation.params.areaRng)
-    for category in range(len(evaluation.params.catIds)):
-        first = (category * areas + area) * images
-        by_image = {
-            place: found for place, found in enumerate(evaluation.evalImgs[first : first + images]) if found is not None
-        }
-        people = np.zeros(images, np.int64)
-        for place, found in by_image.items():
-            people[place] = np.count_nonzero(np.asarray(found["gtIgnore"]) == 0)
-        if people.any():
-            yield _results(by_image, people)
-
-
-def _results(by_image: dict[int, Any], people: npt.NDArray[np.int64]) -> _Results:
-    scores = np.concatenate([found["dtScores"] for found in by_image.values()])
+def _results(evaluation: Any, area: int) -> _Results:
+    images, thresholds = len(evaluation.params.imgIds), len(evaluation.params.iouThrs)
+    in_area = evaluation.evalImgs[area * images : (area + 1) * images]  # the truth has one category
+    found = {place: image for place, image in enumerate(in_area) if image is not None}
+    people = np.zeros(images, np.int64)
+    for place, image in found.items():
+        people[place] = np.count_nonzero(image["gtIgnore"] == 0)
+    scores = np.concatenate([np.empty(0), *(image["dtScores"] for image in found.values())])
     order = np.argsort(-scores, kind="mergesort")  # like pycocotools: equal scores keep the order of images
     matched, ignored = (
-        np.concatenate([found[name] for found in by_image.values()], axis=1)[:, order].astype(bool)
+        np.concatenate([np.empty((thresholds, 0)), *(image[name] for image in found.values())], axis=1) > 0
         for name in ("dtMatches", "dtIgnore")
     )
-    images = np.repeat(list(by_image), [len(found["dtScores"]) for found in by_image.values()])[order]
-    return _Results(
-        images.astype(np.int64), (matched & ~ignored).astype(float), (~matched & ~ignored).astype(float), people
-    )
+    right, wrong = ((each & ~ignored)[:, order].astype(float) for each in (matched, ~matched))
+    places = np.repeat(np.array([*found], np.int64), [len(image["dtScores"]) for image in found.values()])
+    return _Results(places[order], right, wrong, people)
 
 
-def _measured(
-    parts: list[_Results], times: npt.NDArray[np.int64], recalls: Floats
-) -> tuple[Floats, Floats] | tuple[None, None]:
-    """Return average precision and recall at each OKS threshold, as means over categories; None without people.
+def _precision_and_recall(results: _Results, times: npt.NDArray[np.int64], recalls: Floats) -> tuple[Floats, Floats]:
+    """Return average precision and recall at each OKS threshold, (t,); NaN without people.
 
     Image i counts ``times[i]`` times. The figures equal those of ``COCOeval.accumulate`` for a data set with as many
     copies of each image.
     """
-    found = [_precision_and_recall(part, times, recalls) for part in parts if times @ part.people]
-    if not found:
-        return None, None
-    precisions, reached = zip(*found, strict=True)
-    return np.mean(precisions, axis=0), np.mean(reached, axis=0)
-
-
-def _precision_and_recall(part: _Results, times: npt.NDArray[np.int64], recalls: Floats) -> tuple[Floats, Floats]:
-    weights = times[part.images]
-    right, wrong = np.cumsum(part.right * weights, axis=1), np.cumsum(part.wrong * weights, axis=1)
-    recall = right / (times @ part.people)
-    precision = right / (right + wrong + np.spacing(1))
+    people, weights = times @ results.people, times[results.images]
+    if not people:
+        unknown = np.full(len(results.right), np.nan)
+        return unknown, unknown
+    right, wrong = np.cumsum(results.right * weights, axis=1), np.cumsum(results.wrong * weights, axis=1)
+    recall, precision = right / people, right / (right + wrong + np.spacing(1))
     # At each recall, the highest precision at this or a higher recall; 0 if the recall is never reached.
     precision = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
     padded = np.pad(precision, ((0, 0), (0, 1)))

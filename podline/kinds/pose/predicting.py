@@ -11,19 +11,16 @@ from typing import Literal
 import tensorflow as tf
 
 from podline.base.arrays import Array, Image
-from podline.base.progress import Reporter
 from podline.contract.picture_reader import PictureReader, Size
 from podline.data.letterbox import LetterBox
-from podline.documents.manifest import Fit, Manifest
+from podline.documents.manifest import Fit
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import decode_people
-from podline.kinds.pose.judging import chosen_threshold, last_stages
+from podline.kinds.pose.judging import last_stages
 from podline.kinds.pose.settings import PoseSettings
 from podline.kinds.pose.skeletons import poses_of, with_skeletons
-from podline.stages.specs import TrainSpec
 from podline.stages.tools import PicturePrediction
-from podline.store.contract import Store
 
 # A smaller picture is enlarged before skeletons are drawn on it, so that they are visible.
 _LEAST_SIDE = 640
@@ -39,12 +36,12 @@ class PeopleReader(PictureReader):
 
     @property
     def tells(self) -> Literal["people"]:
-        """The network finds people."""
+        """The form of the answers: people."""
         return "people"
 
     @property
     def fit(self) -> Fit:
-        """The network sees the whole picture in a square."""
+        """How pictures are fitted: the whole picture, with black borders, in a square."""
         return "letterbox"
 
     @property
@@ -61,9 +58,12 @@ class PeopleReader(PictureReader):
     ) -> PicturePrediction:
         """Return the detected people with at least the threshold's score."""
         heatmaps, pafs = answer
+        # COCO's image id if the file is named like COCO's files.
+        numbered = re.fullmatch(r"(?:COCO_\w+_)?(\d{12})", Path(name).stem)
+        image_id = int(numbered[1]) if numbered else place
         stride, decoding = self.poses.targets.stride, self.poses.decoding
         [people] = decode_people(heatmaps[None], pafs[None], stride, decoding, self.skeleton)
-        results = people_to_results(people, _image_id(name, place), LetterBox(*size, self.poses.side), self.skeleton)
+        results = people_to_results(people, image_id, LetterBox(*size, self.poses.side), self.skeleton)
         kept = [{**person, "file_name": Path(name).name} for person in results if person["score"] >= self.threshold]
         return PicturePrediction(file=name, width=size[0], height=size[1], people=tuple(kept))
 
@@ -71,21 +71,3 @@ class PeopleReader(PictureReader):
         """Draw the people's skeletons on their picture."""
         scale = max(1.0, _LEAST_SIDE / max(said.width, said.height))
         return with_skeletons(pixels, poses_of([*(said.people or ())], self.skeleton), self.skeleton, scale)
-
-
-def reader(
-    store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
-) -> PeopleReader:
-    """Return the reader of pictures for a run's model; by default with the threshold that its evaluation chose."""
-    if threshold is None:
-        threshold = chosen_threshold(store, training.folder)
-    if threshold is None:
-        threshold = 0.0
-        reporter.warn("instances of any score are drawn, since no evaluation chose a score threshold; give --threshold")
-    return PeopleReader(PoseSettings.of(training.recipe), threshold, manifest.skeleton)
-
-
-def _image_id(name: str, place: int) -> int:
-    """Return COCO's image id if the file is named like COCO's files, else the picture's number, from 1."""
-    numbered = re.fullmatch(r"(?:COCO_\w+_)?(\d{12})", Path(name).stem)
-    return int(numbered[1]) if numbered else place

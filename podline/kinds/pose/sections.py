@@ -12,8 +12,7 @@ from podline.compare.settings import NONE
 from podline.documents.any_evaluation import Scored
 from podline.documents.manifest import TRAIN
 from podline.documents.skeleton import Skeleton
-from podline.kinds.pose.document import PoseEvaluation
-from podline.kinds.pose.figures import PCK, JointFigures
+from podline.kinds.pose.document import PCK, JointFigures, PoseEvaluation
 from podline.kinds.pose.judged_pictures import JudgedPicture, judged_pictures, stored_maps
 from podline.kinds.pose.maps import heatmap_panels, heatmap_picture, paf_panels, paf_picture
 from podline.kinds.pose.skeletons import CENTER, LEFT, RIGHT, with_skeletons
@@ -67,7 +66,7 @@ def pictures(run: RunFacts) -> Iterator[Block]:
 
 @section("Pictures from the training data")
 def seen_pictures(run: RunFacts) -> Iterator[Block]:
-    """Show the best, median and worst training images in the same way."""
+    """Show the best, median and worst training images, each with the detected and with the labelled people."""
     gallery = list(_gallery(run, seen=True))
     if run.evaluation.split != TRAIN and gallery:
         yield _KEY

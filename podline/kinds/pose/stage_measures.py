@@ -1,19 +1,17 @@
-"""Measures a pose network's stages during training.
+"""Computes the loss of a pose network's stages, and measures of each stage during training.
 
 Nearly all of a target is zero, so a stage that outputs zero everywhere has a small loss and has gone unnoticed in
-practice. These measures reveal such a stage.
+practice. The measures reveal such a stage.
 """
 
 # pyright: standard
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 
 from podline.documents.skeleton import Skeleton
-from podline.kinds.pose.losses import strength_of, target_of, vectors
 from podline.kinds.pose.targets import PoseTargets
 
 # Least strength at which a target's cell belongs to a joint or limb.
@@ -26,29 +24,49 @@ _OF_STAGES = ("answer", "error", "recalled", "found", "varied")
 _CELLS = "cells"
 
 
-class _Wanted(NamedTuple):
-    """The target of all heatmap stages, or of all PAF stages.
+def stage_losses(answers: Mapping[str, tf.Tensor], targets: PoseTargets, emphasis: float = 0.0) -> dict[str, tf.Tensor]:
+    """Return each stage's loss for each example.
 
-    Attributes:
-        kind: ``heatmap`` or ``paf``.
-        target: the target maps.
-        strength: their strength, (n, height, width, joints or limbs).
-        islands: weight of each cell with a strong target, in the shape of ``strength``.
-        peaks: weight of each cell with a peak of the target.
+    The loss is the squared error, summed over the channels and averaged over the cells that count; an example without
+    such cells has the loss 0. Every stage has its own loss, so that gradients reach the first stages undiminished (Wei
+    et al.: "Convolutional Pose Machines", CVPR 2016).
+
+    Nearly all of a target is empty, so a network first learns to output zero everywhere. An emphasis ``e`` multiplies
+    the squared error of a channel by ``1 + e s``; ``s``, 0…1, is its target's value or the length of the vector.
+
+    Args:
+        answers: outputs by stage, float32 (n, height, width, channels); names end in ``paf`` or ``heatmap``.
+        targets: targets of the same batch.
+        emphasis: the ``e`` above; 0 or more.
+
+    Returns:
+        Losses by stage, sorted by name, float32 (n,).
     """
+    weights: tf.Tensor = targets.weights
+    counted = tf.reduce_sum(weights, axis=(1, 2, 3))
+    losses = {}
+    for name in sorted(answers):
+        squares: tf.Tensor = tf.square(answers[name] - _target_of(name, targets))
+        if emphasis:
+            strength = _strength_of(name, targets)  # both channels of a vector have the vector's length
+            squares *= 1 + emphasis * (tf.repeat(strength, 2, axis=-1) if kind_of(name) == PAF else strength)
+        losses[name] = tf.math.divide_no_nan(tf.reduce_sum(weights * squares, axis=(1, 2, 3)), counted)
+    return losses
 
-    kind: str
-    target: tf.Tensor
-    strength: tf.Tensor
-    islands: tf.Tensor
-    peaks: tf.Tensor
 
-    @classmethod
-    def of(cls, kind: str, targets: PoseTargets) -> _Wanted:
-        strength = strength_of(kind, targets)
-        islands = targets.weights * tf.cast(strength >= _ISLAND, tf.float32)
-        highest = tf.cast(strength >= _highest_around(strength), tf.float32)
-        return cls(kind, target_of(kind, targets), strength, islands, islands * highest)
+def _target_of(stage: str, targets: PoseTargets) -> tf.Tensor:
+    return targets.pafs if kind_of(stage) == PAF else targets.heatmaps
+
+
+def _strength_of(stage: str, targets: PoseTargets) -> tf.Tensor:
+    """Return each target cell's closeness to a joint or limb: float32 (n, height, width, joints or limbs), 0…1."""
+    target = _target_of(stage, targets)
+    return tf.norm(_vectors(target), axis=-1) if kind_of(stage) == PAF else target
+
+
+def _vectors(paf: tf.Tensor) -> tf.Tensor:
+    """Reshape a field's channels to vectors, (n, height, width, limbs, 2)."""
+    return tf.reshape(paf, (*tf.unstack(tf.shape(paf)[:3]), -1, 2))
 
 
 def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[str, tf.Tensor]:
@@ -64,29 +82,33 @@ def stage_sums(answers: Mapping[str, tf.Tensor], targets: PoseTargets) -> dict[s
         A dictionary from the names of :func:`sum_names` to float32 (n,).
     """
     weights: tf.Tensor = targets.weights
-    wanted = {kind: _Wanted.of(kind, targets) for kind in _kinds(answers)}
     sums = {_CELLS: weights}
-    for kind, of_kind in wanted.items():
-        target = of_kind.target
-        values = weights * tf.abs(target), of_kind.islands, of_kind.peaks, _deviations(target, weights)
+    for kind in _kinds(answers):
+        target, strength = _target_of(kind, targets), _strength_of(kind, targets)
+        islands = weights * tf.cast(strength >= _ISLAND, tf.float32)
+        peaks = islands * tf.cast(strength >= _highest_around(strength), tf.float32)
+        values = weights * tf.abs(target), islands, peaks, _deviations(target, weights)
         sums |= {f"{kind}/{name}": value for name, value in zip(_OF_TARGETS, values, strict=True)}
-    for stage in sorted(answers):
-        values = _of_stage(answers[stage], wanted[kind_of(stage)], weights)
-        sums |= {f"{stage}/{name}": value for name, value in zip(_OF_STAGES, values, strict=True)}
+        for stage in answers:
+            if kind_of(stage) == kind:
+                answer = answers[stage]
+                along = answer if kind == HEATMAP else _along(answer, target, strength)
+                # A limb is a ridge without a peak, so fields count by their strength alone.
+                highest = tf.where(answer >= _highest_around(answer), answer, 0.0) if kind == HEATMAP else along
+                values = (
+                    weights * tf.abs(answer),
+                    weights * tf.abs(answer - target),
+                    islands * tf.cast(along >= strength / 2, tf.float32),
+                    peaks * tf.cast(_highest_around(highest) >= strength / 2, tf.float32),
+                    _deviations(answer, weights),
+                )
+                sums |= {f"{stage}/{name}": value for name, value in zip(_OF_STAGES, values, strict=True)}
     return {name: tf.reduce_sum(sums[name], axis=(1, 2, 3)) for name in sorted(sums)}
 
 
-def _of_stage(answer: tf.Tensor, wanted: _Wanted, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Return the values of a stage that :data:`_OF_STAGES` names, for each cell."""
-    half = wanted.strength / 2
-    along, highest = _along(answer, wanted), _peaks(answer, wanted)
-    return (
-        weights * tf.abs(answer),
-        weights * tf.abs(answer - wanted.target),
-        wanted.islands * tf.cast(along >= half, tf.float32),
-        wanted.peaks * tf.cast(highest >= half, tf.float32),
-        _deviations(answer, weights),
-    )
+def _along(fields: tf.Tensor, target: tf.Tensor, strength: tf.Tensor) -> tf.Tensor:
+    """Project the vectors of fields on the target's direction: float32 (n, height, width, limbs)."""
+    return tf.math.divide_no_nan(tf.reduce_sum(_vectors(fields) * _vectors(target), axis=-1), strength)
 
 
 def _deviations(maps: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -138,11 +160,6 @@ def stage_figures(sums: Mapping[str, float], stages: Sequence[str], skeleton: Sk
     return dict(sorted(figures.items()))
 
 
-def number_of(stage: str) -> int:
-    """Return the number of a stage in the order of computation, from 1."""
-    return int(stage.partition("_")[0].removeprefix("stage"))
-
-
 def _kinds(stages: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({kind_of(stage) for stage in stages}))
 
@@ -150,24 +167,6 @@ def _kinds(stages: Iterable[str]) -> tuple[str, ...]:
 def kind_of(stage: str) -> str:
     """Return the kind of a stage's maps: :data:`HEATMAP` or :data:`PAF`."""
     return stage.rpartition("_")[2]
-
-
-def _along(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
-    """Project the vectors of a PAF on the target's direction; return a heatmap unchanged."""
-    if wanted.kind == HEATMAP:
-        return answer
-    products = tf.reduce_sum(vectors(answer) * vectors(wanted.target), axis=-1)
-    return tf.math.divide_no_nan(products, wanted.strength)
-
-
-def _peaks(answer: tf.Tensor, wanted: _Wanted) -> tf.Tensor:
-    """Return, for each cell, the highest output peak in the cell and its neighbours.
-
-    For a PAF, return the largest component along the target instead, since a limb is a ridge without a peak.
-    """
-    if wanted.kind == PAF:
-        return _highest_around(_along(answer, wanted))
-    return _highest_around(tf.where(answer >= _highest_around(answer), answer, tf.zeros_like(answer)))
 
 
 def _highest_around(maps: tf.Tensor) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -126,10 +127,11 @@ def dataset_for(store: Store, recipe: Recipe, fingerprint: str | None, reporter:
 def version_before(store: Store, manifest: Manifest) -> Manifest | None:
     """Return the manifest of the previous version of a data set; None if it does not exist or was deleted."""
     known = [version.fingerprint for version in versions(store, manifest.dataset)]
-    at = len(known) - 1 - known[::-1].index(manifest.fingerprint) if manifest.fingerprint in known else 0
-    others = [known[at - 1]] if at else []
-    folders = [dataset_folder(manifest.dataset, other) for other in others]
-    return next((read_manifest(store, folder) for folder in folders if store.exists(f"{folder}/{MANIFEST}")), None)
+    before = {after: fingerprint for fingerprint, after in itertools.pairwise(known)}
+    if manifest.fingerprint not in before:
+        return None
+    folder = dataset_folder(manifest.dataset, before[manifest.fingerprint])
+    return read_manifest(store, folder) if store.exists(f"{folder}/{MANIFEST}") else None
 
 
 def manifest_of(store: Store, dataset: Dataset) -> Manifest:

@@ -129,7 +129,7 @@ def forget(
 
     Raises:
         SettingsError: a split would become empty.
-        StoreUnavailableError: a living process uses a file that must be deleted.
+        StoreUnavailableError: a running process uses a file that must be deleted.
         StoreError: the store cannot be read or written.
     """
     if not dry_run:
@@ -156,7 +156,7 @@ def forget(
     runs = [run for run, spec in _trainings(store, dataset) if spec.fingerprint not in there]
     if busy:
         raise StoreUnavailableError(
-            f"{store.uri}: a living process uses {', '.join(busy)}; wait until it ends, and repeat the command"
+            f"{store.uri}: a running process uses {', '.join(busy)}; wait until it ends, and repeat the command"
         )
     return Forgetting(
         dataset=dataset,
@@ -176,7 +176,6 @@ def forget(
 
 
 def _manifests(store: Store, dataset: str) -> dict[str, Manifest]:
-    """Return fingerprint → manifest of a data set's versions."""
     return {each.fingerprint: manifest_of(store, each) for each in datasets(store, dataset)}
 
 
@@ -209,7 +208,6 @@ def _holding(store: Store, manifests: dict[str, Manifest], image: ImageToForget)
 
 
 def _named(store: Store, manifest: Manifest, name: str) -> Iterator[str]:
-    """Yield the identities of a version's images that have this name."""
     for split, record in RecordNames(store, manifest).having(name):
         yield from identities(store, manifest, split, [record])
 

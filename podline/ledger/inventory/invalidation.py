@@ -62,10 +62,10 @@ def _forget_training(store: Store, spec: TrainSpec) -> None:
 
 
 def _require_idle(holder: str, seconds: float) -> None:
-    """Refuse to wait for a process that must be alive, since its lease is valid for longer than one lease duration.
+    """Refuse to wait longer than the lease of a dead process would be valid; a process that still has it is running.
 
     Raises:
-        OtherWriterError: the process is alive.
+        OtherWriterError: the process is running.
     """
     if seconds > _PATIENCE * load().store.lease:
         raise OtherWriterError(f"the results cannot be deleted while {holder} writes them; end it, or wait for it")

@@ -1,4 +1,4 @@
-"""Lists data sets and runs with their size and their users, and prunes those that nothing needs.
+"""Lists data sets and runs with their size and their users; deletes runs, and what nothing needs.
 
 The whole store is listed once. Besides, only manifests, specs, and the histories of champions and versions are read,
 in a bucket several at a time.
@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,9 +18,11 @@ from typing import Any, NamedTuple
 from podline.base.errors import ArtifactError, StoreError
 from podline.documents import champions, versions
 from podline.documents.manifest import MANIFEST, SHARD_RECORDS, dataset_folder
+from podline.settings.machine import load
 from podline.stages.specs import SPEC
-from podline.store.contract import Listed, Store
-from podline.store.marker import holding_of
+from podline.store.contract import Listed, Store, holding_of
+from podline.store.folder import FolderStore
+from podline.store.one_writer import LEASE
 from podline.store.prefetch import in_order
 
 _RUNS = "runs/"
@@ -62,7 +64,7 @@ class Holding:
 
     @property
     def in_use(self) -> bool | None:
-        """Return whether a living process uses the holding, see :mod:`podline.store.uses`; None if unknown.
+        """Return whether a running process uses the folder, see :mod:`podline.store.uses`; None if unknown.
 
         It is unknown in a folder of another user, whose leases cannot be read.
         """
@@ -71,12 +73,9 @@ class Holding:
         return None
 
     def remove(self) -> bool:
-        """Delete the holding unless a living process uses it.
+        """Delete the folder unless a running process uses it; return whether it was deleted.
 
-        Manifest and completion records are deleted first, so that a partly deleted holding never looks complete.
-
-        Returns:
-            Whether the holding was deleted.
+        Manifest and completion records are deleted first, so that a partly deleted folder never looks complete.
 
         Raises:
             StoreError: a file cannot be deleted.
@@ -87,7 +86,7 @@ class Holding:
         return bool(free)
 
     def delete(self) -> None:
-        """Delete the holding without checking whether it is in use; see :meth:`remove`."""
+        """Delete the folder without checking whether a process uses it; see :meth:`remove`."""
 
         def delete(found: Listed) -> None:
             self.store.delete(found.name, found.version)
@@ -104,8 +103,8 @@ def holdings(store: Store, damaged: Callable[[ArtifactError], None] | None = Non
 
     Args:
         store: the store.
-        damaged: called with the error of each damaged document; all holdings that the document could refer to then
-            count as in use.
+        damaged: called with the error of each damaged document; all data sets and runs that the document could refer
+            to then count as used.
 
     Raises:
         StoreError: the store cannot be read.
@@ -173,12 +172,13 @@ def _possible_users(
 
 
 class _User(NamedTuple):
-    """A user of holdings: a run, a recipe or a data set, whose documents refer to the holdings.
+    """A run, a recipe or a data set, whose documents refer to folders of data sets and runs.
 
     Attributes:
-        read: reads the documents in ``folder``; returns holding → name of the user.
-        folder: the folder with the user's documents.
-        could: prefix of all holdings that the user could refer to.
+        read: reads the documents in ``folder``; returns folder of a data set or run → name of the run, recipe or
+            version that needs it.
+        folder: the folder with the documents.
+        could: prefix of all folders that the documents could refer to.
     """
 
     read: Callable[[str], Mapping[str, str]]
@@ -187,7 +187,7 @@ class _User(NamedTuple):
 
 
 def _last(folder: str) -> str:
-    """Return the name of the file that is published last in a holding, so that it marks a complete one."""
+    """Return the name of the file that is published last, so that a data set or run with this file is complete."""
     return f"{folder}/{MANIFEST if folder.startswith('datasets/') else 'stages/train.json'}"
 
 
@@ -230,9 +230,9 @@ def _fields(store: Store, name: str) -> dict[str, Any]:
 def pruned(
     store: Store, before: float, damaged: Callable[[ArtifactError], None] | None = None, *, delete: bool
 ) -> tuple[list[Holding], list[Holding]]:
-    """Delete the holdings that nothing needs; see :func:`needless`.
+    """Delete the data sets and unfinished runs that nothing needs; see :func:`needless`.
 
-    The list is computed again under locks, while no process can begin to use a holding of the first list.
+    The list is computed again under locks, while no process can begin to use a folder of the first list.
 
     Args:
         store: the store.
@@ -241,7 +241,7 @@ def pruned(
         delete: whether to delete them; False only lists them.
 
     Returns:
-        The holdings that were (or would be) deleted, and those that stay because a living process uses them.
+        What was (or would be) deleted, and what stays because a running process uses it.
     """
     names = {holding.name for holding in needless(holdings(store, damaged), before)}
     with store.alone(*names) as free:
@@ -257,9 +257,9 @@ def needless(found: Iterable[Holding], before: float, in_use: Collection[str] = 
 
     Args:
         found: the holdings of the store.
-        before: a Unix time by the store's own clock (:meth:`podline.store.contract.Store.now`); holdings with a newer
+        before: a Unix time by the store's own clock (:meth:`podline.store.contract.Store.now`); folders with a newer
             object are kept, since they may be in progress.
-        in_use: names of further holdings to keep.
+        in_use: names of further folders to keep.
     """
     every = list(found)
     unused = {
@@ -283,3 +283,91 @@ def _is_ours(found: Listed) -> bool:
 
 def _is_record(found: Listed) -> bool:
     return found.name.endswith(f"/{MANIFEST}") or "/stages/" in found.name
+
+
+def name_of(run: Holding) -> str:
+    """Return the name of a run."""
+    return run.name.removeprefix(_RUNS)
+
+
+def recipe_of(run: Holding) -> str:
+    """Return the recipe in the name of a run."""
+    return name_of(run).rpartition("-")[0]
+
+
+def runs_named(found: Iterable[Holding], store: Store, names: Iterable[str]) -> list[Holding]:
+    """Return the runs with these names.
+
+    Raises:
+        StoreError: a run does not exist.
+    """
+    runs = {name_of(run): run for run in found if run.name.startswith(_RUNS)}
+    for name in names:
+        if name not in runs:
+            raise StoreError(f"{store.where(_RUNS + name)} does not exist; `podline store list` shows all runs")
+    return [runs[name] for name in names]
+
+
+def old_runs(found: Iterable[Holding], before: float, *, keep: int = 0, recipe: str | None = None) -> list[Holding]:
+    """Return the runs that were last changed before a time, oldest first.
+
+    Args:
+        found: the holdings of a store.
+        before: a Unix time by the store's own clock.
+        keep: number of newest runs of each recipe to leave out.
+        recipe: return only runs of this recipe.
+    """
+    by_recipe = dict[str, list[Holding]]()
+    for run in found:
+        if run.name.startswith(_RUNS) and recipe in (None, recipe_of(run)):
+            by_recipe.setdefault(recipe_of(run), []).append(run)
+    newest_first = [sorted(runs, key=lambda run: -run.touched) for runs in by_recipe.values()]
+    old = [run for runs in newest_first for run in runs[keep:] if run.touched < before]
+    return sorted(old, key=lambda run: run.touched)
+
+
+def delete_runs(store: Store, runs: Sequence[Holding], *, delete: bool) -> tuple[list[Holding], list[str]]:
+    """Delete runs, except current and former champions, runs that kept runs continue, and runs in use.
+
+    A run that only deleted runs continue is deleted with them. Entries of the ledger stay.
+
+    Args:
+        store: the store.
+        runs: the runs.
+        delete: whether to delete the runs; False for a dry run.
+
+    Returns:
+        The runs that were (or would be) deleted, and one line with the reason for each run that stays.
+
+    Raises:
+        StoreError: a file cannot be deleted.
+    """
+    with store.alone(*(run.name for run in runs)) as unlocked:
+        wanted = {run.name for run in runs}
+        now = {run.name: run for run in holdings(store, lambda _: None) if run.name in wanted} if runs else {}
+        free = unlocked - _written_elsewhere(store, now.values())
+        gone = {name: run for name, run in now.items() if name in free}
+        while needed := {name for name, run in gone.items() if _users(run, gone)}:
+            gone = {name: run for name, run in gone.items() if name not in needed}
+        for run in gone.values() if delete else ():
+            run.delete()
+    busy = [f"{name_of(run)} stays: a running process uses it" for name, run in now.items() if name not in free]
+    used = [
+        f"{name_of(run)} stays: used by {', '.join(_users(run, gone))}"
+        for name, run in now.items()
+        if name in free and name not in gone
+    ]
+    return [*gone.values()], [*used, *busy]
+
+
+def _written_elsewhere(store: Store, runs: Iterable[Holding]) -> set[str]:
+    """Return the runs in a bucket that a process on any machine is writing, known from a recently renewed lease."""
+    if isinstance(store, FolderStore):
+        return set()  # a folder has locks instead
+    before = store.now() - load().store.lease
+    return {run.name for run in runs for each in run.objects if each.name.endswith(LEASE) and each.published > before}
+
+
+def _users(run: Holding, gone: Iterable[str]) -> list[str]:
+    """Return the users of a run: recipes whose champion it is or was, and runs, except ``gone``, that continue it."""
+    return [user for user in run.users if _RUNS + user not in gone]

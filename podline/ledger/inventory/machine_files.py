@@ -26,28 +26,28 @@ class MachineFiles:
         kind: kind of the files, such as ``a cached source``.
         bytes: total size of the files.
         touched: Unix time at which the files were last used, by this machine's clock.
-        delete_unused: called with whether to delete the files; returns False, without deleting, if a living process
-            uses them.
+        delete_unused: called with ``delete``, whether to delete the files; returns False, without deleting, if a
+            running process uses them.
     """
 
     name: str
     kind: str
     bytes: int
     touched: float
-    delete_unused: Callable[[bool], bool]
+    delete_unused: Callable[..., bool]
 
     @property
     def in_use(self) -> bool:
-        """Return whether a living process uses the files."""
-        return not self.delete_unused(False)
+        """Return whether a running process uses the files."""
+        return not self.delete_unused(delete=False)
 
     def remove(self) -> bool:
-        """Delete the files unless a living process uses them; return whether they were deleted.
+        """Delete the files unless a running process uses them; return whether they were deleted.
 
         Raises:
             StoreError: the files cannot be deleted.
         """
-        return self.delete_unused(True)
+        return self.delete_unused(delete=True)
 
 
 def cached_sources(store: Store) -> list[MachineFiles]:
@@ -57,7 +57,7 @@ def cached_sources(store: Store) -> list[MachineFiles]:
         for folder in unpacked(source_cache(store)):
             facts = [path.stat() for path in folder.rglob("*") if path.is_file()]
             touched = folder.stat().st_mtime
-            remove = partial(_delete_source, folder)
+            remove = partial(delete_unused, folder)
             found.append(MachineFiles(str(folder), "a cached source", _size(facts), touched, remove))
     return found
 
@@ -91,18 +91,14 @@ def _size(facts: Iterable[os.stat_result]) -> int:
     return sum(each.st_size for each in facts)
 
 
-def _delete_source(folder: Path, delete: bool) -> bool:
-    return delete_unused(folder, delete=delete)
-
-
-def _delete_mirror(store: Store, name: str, delete: bool) -> bool:
+def _delete_mirror(store: Store, name: str, *, delete: bool) -> bool:
     with store.alone(name) as free, explained("delete", mirror_of(store).where(name)):
         if free and delete:
             shutil.rmtree(mirror_of(store).local(name))
     return bool(free)
 
 
-def _delete_files(paths: list[Path], delete: bool) -> bool:
+def _delete_files(paths: list[Path], *, delete: bool) -> bool:
     for path in paths if delete else ():
         with explained("delete", path), locks.locked(path, wait=False) as free:
             if free:

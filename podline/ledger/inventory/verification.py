@@ -27,8 +27,7 @@ from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_
 from podline.documents.origins import ORIGIN
 from podline.documents.versions import VERSIONS
 from podline.ledger import ledger
-from podline.store.contract import INDEX, Listed, Store
-from podline.store.marker import holding_of
+from podline.store.contract import INDEX, Listed, Store, holding_of
 from podline.store.one_writer import LEASE
 from podline.store.prefetch import in_order
 
@@ -133,8 +132,12 @@ class _Verification:
         """Collect the files that a completion record or a manifest lists."""
         try:
             if _is_manifest(name):
-                self.manifests[name] = Manifest.model_validate(document)
-                named: Iterable[Artifact] = _of_manifest(name, self.manifests[name])
+                folder, manifest = name.removesuffix(f"/{MANIFEST}"), Manifest.model_validate(document)
+                self.manifests[name] = manifest
+                named: Iterable[Artifact] = (
+                    Artifact(name=stored_name(folder, item.file), bytes=item.bytes, sha256=item.sha256)
+                    for item in manifest.files
+                )
             else:
                 record = Completion.model_validate(document)
                 named = (*record.artifacts, *record.beside)
@@ -246,12 +249,6 @@ def _folder_of(name: str) -> str:
 def _is_manifest(name: str) -> bool:
     parts = name.split("/")
     return parts[0] == "datasets" and parts[3:] == [MANIFEST]
-
-
-def _of_manifest(name: str, manifest: Manifest) -> Iterator[Artifact]:
-    folder = name.removesuffix(f"/{MANIFEST}")
-    for item in manifest.files:
-        yield Artifact(name=stored_name(folder, item.file), bytes=item.bytes, sha256=item.sha256)
 
 
 def _known(manifest: Manifest) -> Iterator[str]:

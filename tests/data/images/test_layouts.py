@@ -302,7 +302,10 @@ def test_labels_of_parquet_that_have_no_name(tmp_path: Path) -> None:
     content = pq.read_table(file)
     labels = [-1, 3, *content.column("label").to_pylist()[2:]]
     pq.write_table(content.set_column(1, content.schema.field("label"), pa.array(labels)), file)
-    assert list(reasons(opened(folder)).values()) == ["has the label -1 vs 0 to 2", "has the label 3 vs 0 to 2"]
+    assert list(reasons(opened(folder)).values()) == [
+        "has the label -1, expected 0 to 2",
+        "has the label 3, expected 0 to 2",
+    ]
     pq.write_table(content.set_column(1, content.schema.field("label"), pa.array([-1] * 60)), folder / "test.parquet")
     file.rename(folder / "train.parquet")
     source = opened(folder, test_share=0.2)

@@ -79,7 +79,7 @@ def test_zip_files_are_the_same_source_as_folders(tmp_path: Path) -> None:
 
 NUMBERS = "annotation {}00: its keypoints"
 BROKEN: list[tuple[dict[str, Any], str]] = [
-    ({"keypoints": [1, 2, 2]}, f"{NUMBERS} have 3 numbers vs 51"),
+    ({"keypoints": [1, 2, 2]}, f"{NUMBERS} have 3 numbers, expected 51"),
     ({"keypoints": [float("nan")] * 51}, f"{NUMBERS} 0 is nan: Input"),
     ({"keypoints": [10**400] * 51}, f"{NUMBERS} 0 is 1000"),
     ({"keypoints": [1, 1, 7] * 17}, "annotation {}00: a keypoint has the visibility 7"),

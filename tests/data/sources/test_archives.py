@@ -10,6 +10,7 @@ import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from published import write_archive
@@ -183,32 +184,18 @@ def written(folder: Path, name: str, content: bytes) -> RawFile:
     return raw_file(name, folder / name)
 
 
-class Maker:
-    """Writes two files, and counts how often."""
+FILES = {"one": b"111", "deep/two": b"22"}
 
-    def __init__(self) -> None:
-        self.calls = 0
 
-    def __call__(self, folder: Path) -> list[RawFile]:
-        self.calls += 1
-        (folder / "deep").mkdir()
-        return [written(folder, "one", b"111"), written(folder, "deep/two", b"22")]
+def made(folder: Path) -> list[RawFile]:
+    (folder / "deep").mkdir()
+    return [written(folder, *file) for file in FILES.items()]
 
 
 def contents(files: tuple[RawFile, ...]) -> dict[str, bytes]:
     for file in files:
         assert (file.bytes, file.sha256) == (file.path.stat().st_size, digests.of_file(file.path))
     return {file.name: file.path.read_bytes() for file in files}
-
-
-def test_files_are_made_once(tmp_path: Path) -> None:
-    make = Maker()
-    first = made_once(tmp_path / "work", "key", make)
-    assert contents(first) == {"one": b"111", "deep/two": b"22"}
-    assert made_once(tmp_path / "work", "key", make) == first
-    assert make.calls == 1
-    made_once(tmp_path / "work", "other key", make)
-    assert make.calls == 2
 
 
 @pytest.mark.parametrize(
@@ -220,20 +207,24 @@ def test_files_are_made_once(tmp_path: Path) -> None:
         lambda folder: (folder / "files.json").write_text('[{"name": 1}]'),
     ],
 )
-def test_damaged_files_are_made_again(tmp_path: Path, damage: Callable[[Path], object]) -> None:
-    make = Maker()
-    made_once(tmp_path, "key", make)
-    damage(tmp_path / "key")
-    assert contents(made_once(tmp_path, "key", make)) == {"one": b"111", "deep/two": b"22"}
-    assert make.calls == 2
+def test_files_are_made_once_until_they_are_damaged(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    make = Mock(side_effect=made)
+    first = made_once(tmp_path / "work", "key", make)
+    assert contents(first) == FILES
+    assert made_once(tmp_path / "work", "key", make) == first
+    assert make.call_count == 1
+    damage(tmp_path / "work" / "key")
+    assert contents(made_once(tmp_path / "work", "key", make)) == FILES
+    made_once(tmp_path / "work", "other key", make)
+    assert make.call_count == 3
 
 
 def test_one_who_is_overtaken_takes_what_is_there(tmp_path: Path) -> None:
     def make(folder: Path) -> list[RawFile]:
-        assert contents(made_once(tmp_path, "key", Maker())) == {"one": b"111", "deep/two": b"22"}
-        return Maker()(folder)
+        assert contents(made_once(tmp_path, "key", made)) == FILES
+        return made(folder)
 
-    assert contents(made_once(tmp_path, "key", make)) == {"one": b"111", "deep/two": b"22"}
+    assert contents(made_once(tmp_path, "key", make)) == FILES
     assert sorted(path.name for path in (tmp_path / "key").iterdir()) == ["deep", "files.json", "one"]
     assert not list((tmp_path / ".podline" / "tmp").iterdir())
 
@@ -259,4 +250,4 @@ def test_a_failure_or_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "key").exists()
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="Not a directory"):
-        made_once(tmp_path / "file", "key", Maker())
+        made_once(tmp_path / "file", "key", made)

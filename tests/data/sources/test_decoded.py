@@ -81,8 +81,8 @@ def test_a_file_is_decoded_once_until_its_reader_has_another_version(raw: Path) 
             partial(changed, np.zeros((4, 3, 2)), None),
             r"a.npz: image 3 is float64 4 × 3 × 2, expected uint8 height × width × channels",
         ),
-        (partial(changed, None, 3), r"a.npz: image 3 has the label 3 vs 0 to 2"),
-        (partial(changed, None, "cat"), r"a.npz: image 3 is of the class 'cat' vs one of 3 classes"),
+        (partial(changed, None, 3), r"a.npz: image 3 has the label 3, expected 0 to 2"),
+        (partial(changed, None, "cat"), r"a.npz: image 3 is of the class 'cat', expected one of 3 classes"),
         (reading_case.failing, r"a.npz cannot be read as images: ZeroDivisionError: division by zero; restore"),
     ],
 )

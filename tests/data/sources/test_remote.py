@@ -99,5 +99,5 @@ def test_a_bucket_with_nothing_that_fits_says_what_it_has(tmp_path: Path, gcs_ro
         open_source("cifar10", gcs_root, tmp_path / "work")
     with pytest.raises(SourceError, match=r"nothing does not exist: no object has this name or this prefix"):
         open_source("cifar10", f"{gcs_root}nothing", tmp_path / "work")
-    with pytest.raises(SourceError, match=r"gs://.* holds some vs annotations/person_keypoints_train2017"):
+    with pytest.raises(SourceError, match=r"gs://.* holds some, expected annotations/person_keypoints_train2017"):
         open_coco(gcs_root, tmp_path / "work")

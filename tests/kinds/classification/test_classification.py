@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +15,9 @@ import tensorflow as tf
 from small_dataset import drawn, publish_dataset, small_recipe
 from trained_runs import untrained
 
-from podline.base.errors import DivergenceError
-from podline.base.progress import silent
+from podline.base.errors import ArtifactError, DivergenceError
+from podline.base.progress import Reporter, silent
+from podline.contract.case import Case, Judgement
 from podline.contract.kind import kind_of
 from podline.data.reader import open_split
 from podline.documents.completion import read_completion
@@ -21,14 +25,13 @@ from podline.documents.manifest import dataset_folder
 from podline.evaluation.evaluate import evaluate
 from podline.kinds.by_example.judging import answered
 from podline.kinds.by_example.measures import figures_of
-from podline.kinds.classification import tally
 from podline.kinds.classification.guesses import Guesses
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.views import over_views
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import ModelSettings
 from podline.stages.from_recipe import evaluation_spec
-from podline.stages.specs import TrainResult
+from podline.stages.specs import EvaluateSpec, TrainResult
 from podline.store.opening import open_store
 from podline.training.export import load_model
 
@@ -53,9 +56,9 @@ def guessed(batch: Batch, size: int = 10_000) -> Guesses:
 
 def everything(guesses: Guesses, classes: int) -> list[object]:
     names = [str(number) for number in range(classes)]
-    mistaken = tally.confusion(guesses, classes) or tally.confused(guesses, classes)
+    mistaken = guesses.confusion(classes) or guesses.confused(classes)
     figures = figures_of(guesses, "classification", classes)
-    return [figures, mistaken, tally.per_class(guesses, names), guesses.to_bytes(), tally.mistakes(guesses)]
+    return [figures, mistaken, guesses.per_class(names), guesses.to_bytes(), guesses.mistakes()]
 
 
 @pytest.mark.parametrize("classes", [2, 10, 200])
@@ -71,8 +74,8 @@ def test_of_many_classes_the_mistakes_stand_for_the_matrix() -> None:
     guesses, matrix = guessed((logits, labels)), np.zeros((300, 300), int)
     np.add.at(matrix, (labels, logits.argmax(axis=1)), 1)
     np.fill_diagonal(matrix, 0)
-    assert tally.confusion(guesses, 300) == ()
-    found = tally.confused(guesses, 300)
+    assert guesses.confusion(300) == ()
+    found = guesses.confused(300)
     assert sorted(found) == [(*pair, matrix[tuple(pair)]) for pair in np.argwhere(matrix).tolist()]
     assert [-times for _, _, times in found] == sorted(-times for _, _, times in found)
 
@@ -87,12 +90,12 @@ def test_the_figures_by_hand() -> None:
     assert metrics["loss"].value == pytest.approx(expected_loss, rel=1e-6)  # the logits are float32
     # Confidences 0.5 and 0.7 were right, 0.8 and 0.6 wrong, each in a bin of its own.
     assert metrics["calibration_error"].value == pytest.approx((0.5 + 0.3 + 0.8 + 0.6) / 4, rel=1e-6)
-    assert tally.confusion(guesses, 3) == ((1, 0, 1), (1, 1, 0), (0, 0, 0))
-    worst, other = tally.mistakes(guesses)
+    assert guesses.confusion(3) == ((1, 0, 1), (1, 1, 0), (0, 0, 0))
+    worst, other = guesses.mistakes()
     assert (worst.record, worst.label, worst.prediction) == (1, 0, 2)
     assert (worst.confidence, worst.label_probability) == pytest.approx((0.8, 0.1), rel=1e-6)
     assert other.record == 3
-    first, second, third = tally.per_class(guesses, ["a", "b", "c"])
+    first, second, third = guesses.per_class(["a", "b", "c"])
     assert (first.name, first.examples, first.correct, first.predicted) == ("a", 2, 1, 2)
     assert (second.examples, second.correct, second.predicted) == (2, 1, 1)
     assert (third.accuracy.value, third.accuracy.low, third.accuracy.high, third.predicted) == (0, 0, 1, 1)
@@ -108,18 +111,49 @@ def test_calibration_bins_are_closed_above() -> None:
     assert (bins[0].low, bins[4].high, bins[14].high) == (0, 5 / 15, 1)
 
 
-def test_outputs_that_are_not_finite_name_the_record(tmp_path: Path) -> None:
-    manifest, store, recipe = publish_dataset(tmp_path, test=10), open_store(tmp_path), small_recipe()
-    reader = open_split(store, dataset_folder(manifest.dataset, manifest.fingerprint), manifest, "test")
-    sixth = reader.gather(np.array([6]), ("image",))["image"]
+def test_outputs_and_labels_that_cannot_be_name_the_record(tmp_path: Path) -> None:
+    images, labels = drawn(10, 1)["image"], np.array([0, 1] * 3 + [2] * 4)
+    manifest = publish_dataset(tmp_path, splits={"train": drawn(20, 0), "test": {"image": images, "label": labels}})
+    reader = open_split(open_store(tmp_path), dataset_folder("sample", manifest.fingerprint), manifest, "test")
 
-    def model(images: tf.Tensor, **_: bool) -> tf.Tensor:
-        same = tf.reduce_all(images == tf.constant(sixth), [1, 2, 3])
-        return tf.where(same[:, None], np.inf, 0.0) * tf.ones((1, len(manifest.class_names)))
+    def model(images_: tf.Tensor, **_: bool) -> tf.Tensor:
+        same = tf.reduce_all(images_ == tf.constant(images[6:7]), [1, 2, 3])
+        return tf.where(same[:, None], np.inf, 0.0) * tf.ones((1, 3))
 
-    batches = recipe.changed(evaluation_batch_size=4)
+    recipe = small_recipe(evaluation_batch_size=4)
+    given = kind_of(recipe), recipe
     with pytest.raises(DivergenceError, match="record 6: the model's outputs are not finite"):
-        answered(kind_of(recipe), batches, model, reader, manifest, silent())  # type: ignore[type-var]
+        answered(*given, model, reader, manifest, silent())  # type: ignore[type-var]
+    two = manifest.model_copy(update={"class_names": manifest.class_names[:2]})
+    with pytest.raises(ArtifactError, match="record 6 has the label 2, expected 0 to 1"):
+        answered(*given, blind, reader, two, silent())  # type: ignore[type-var]
+
+
+def blind(images: tf.Tensor, **_: bool) -> tf.Tensor:
+    """A model that answers nothing."""
+    return tf.zeros((tf.shape(images)[0], 3))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5], ids=["all trained on", "some held out"])
+def test_models_see_each_example_once_and_data_must_stay_as_they_are(tmp_path: Path, share: float) -> None:
+    manifest, store = publish_dataset(tmp_path, train=20, test=10), open_store(tmp_path)
+    named = {"root": str(tmp_path), "run": "r", "dataset": "sample", "fingerprint": manifest.fingerprint}
+    spec = EvaluateSpec(**named, weights_sha256="0" * 64, batch_size=4)
+    recipe, told = small_recipe(validation_share=share), list[tuple[int, int]]()
+
+    def judge(listener: Callable[[Any], None]) -> Judgement:
+        case = Case(spec, recipe, blind, blind, tf.distribute.get_strategy(), store, manifest, Reporter("x", listener))
+        return kind_of(recipe).judge(case)
+
+    judge(lambda event: told.append((event["done"], event["total"])))
+    # The test split before and after training, and as many training examples, at most those that are trained on.
+    assert told[-1] == (30, 30)
+    shard = store.local(f"{spec.dataset_folder}/{manifest.split('test').shards[0].file}")
+    with pytest.raises(ArtifactError, match="was changed while it was read"):
+        judge(lambda _: os.utime(shard, (1, 1)))
+    reader = open_split(store, spec.dataset_folder, manifest, "test")
+    with pytest.raises(ArtifactError, match="was changed while it was read"):
+        answered(kind_of(recipe), recipe, blind, reader, manifest, Reporter("x", lambda _: os.utime(shard, (2, 2))))  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize("views", [2, 6])

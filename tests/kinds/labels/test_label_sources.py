@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from drawn_images import encoded
 from PIL import Image
-from several_labels import LAYOUTS, Labelled, as_files, as_json_lines, drawn, png
+from several_labels import LAYOUTS, Labelled, as_files, as_json_lines, drawn
 
 from podline.data.images.opening import open_images
 from podline.data.sources.source import Source
@@ -69,7 +70,7 @@ def test_numbers_of_a_list_are_the_names_in_parquets_metadata(tmp_path: Path) ->
     assert source.class_names == ("sea", "sky")
     assert set(map(frozenset, labels_of(source).values())) == {frozenset({"sky"}), frozenset({"sea", "sky"})}
     [left] = source.quarantined
-    assert (left.record, left.reason) == ("test.parquet[1]", "has the label 7 vs 0 to 1")
+    assert (left.record, left.reason) == ("test.parquet[1]", "has the label 7, expected 0 to 1")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_what_is_no_target_says_why(value: Any, said: str) -> None:
 
 
 def test_bad_rows_and_equal_images_with_other_labels_and_labels_never_trained_on_are_left_out(tmp_path: Path) -> None:
-    same, rare = (png(np.full((16, 16, 3), level, np.uint8)) for level in (99, 150))
+    same, rare = (encoded(np.full((16, 16, 3), level, np.uint8)) for level in (99, 150))
     more = [Labelled(f"same{n}.png", same, labels, "train") for n, labels in enumerate((["red"], ["red", "blue"]))]
     as_json_lines(tmp_path / "raw", [*drawn(60), *more, Labelled("rare.png", rare, ["red", "mauve"], "test")])
     file = tmp_path / "raw/labels.jsonl"

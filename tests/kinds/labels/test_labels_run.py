@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from parsing_here import parsing_here
 from several_labels import COLOURS, as_joined, drawn
 
@@ -17,8 +18,12 @@ from podline.champions.promote import promote
 from podline.champions.serving.exporting import export
 from podline.compare.comparison import compare
 from podline.compare.known import Evaluated
+from podline.contract.case import Case
+from podline.contract.kind import kind_of
+from podline.documents.manifest import read_manifest
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
+from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.recipes.labels import RECIPE
 from podline.kinds.labels.scores import Scores, probabilities
 from podline.recipes.durations import Duration
@@ -29,6 +34,7 @@ from podline.stages.specs import ConvertSpec, EvaluateSpec, PromoteResult, Train
 from podline.stages.tools import ExportSpec, PredictSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
+from podline.training.export import load_model
 from podline.training.train import train
 
 pytestmark = pytest.mark.usefixtures("few_layers", "few_draws")
@@ -96,6 +102,15 @@ def test_it_learns_and_is_judged_by_its_scores(store: Store, runs: list[Finished
         assert (label.named, label.right) == (named.sum(), right)
         assert label.f1 is not None
         assert label.f1.value == pytest.approx(2 * right / (label.positives + label.named))
+
+
+def test_thresholds_come_from_training_images_if_none_were_held_out(store: Store, runs: list[Finished]) -> None:
+    training, spec, _, folder = runs[0]
+    model, recipe = load_model(store, folder, spec.weights_sha256), training.recipe.changed(validation_share=0.0)
+    manifest = read_manifest(store, training.dataset_folder)
+    case = Case(spec, recipe, model, model, tf.distribute.get_strategy(), store, manifest, silent())
+    found = LabelsEvaluation.of(kind_of(recipe).judge(case).document)
+    assert (found.thresholds_on, found.threshold_examples) == ("train", found.seen.examples)
 
 
 def test_the_second_is_judged_against_the_first_image_by_image(store: Store, runs: list[Finished]) -> None:

@@ -20,7 +20,7 @@ from podline.documents.skeleton import COCO
 from podline.kinds.pose import oks_intervals
 from podline.kinds.pose.coco_results import people_to_results
 from podline.kinds.pose.decoding import DecodedPeople
-from podline.kinds.pose.figures import PeopleFigures
+from podline.kinds.pose.document import PeopleFigures
 from podline.kinds.pose.oks import (
     at_threshold,
     by_image,
@@ -230,7 +230,7 @@ def test_people_become_results_in_the_images_own_pixels():
 
 
 def test_quality_by_image_and_counts_above_a_threshold():
-    found = [result(1), result(2, 0.9, shift=8), result(2, 0.8, shift=900), result(2, 0.1, shift=900)]
+    found = [result(1), result(2, 0.9, shift=8), result(2, 0.5, shift=900), result(2, 0.1, shift=900)]
     first, second, third = by_image(three_people(found), threshold=0.5)
     assert (first.image_id, first.people, first.found, first.false_alarms) == (1, 1, 1, 0)
     assert first.quality == pytest.approx(1)

@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from podline.base.errors import SettingsError
 from podline.documents.skeleton import COCO
-from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.network import build_pose_model, pose_network, stage_names
 from podline.kinds.pose.settings import PoseModelSettings, PoseTargetSettings
+from podline.kinds.pose.stage_measures import stage_losses
 from podline.kinds.pose.targets import pose_targets
 
 pytestmark = pytest.mark.usefixtures("few_layers")

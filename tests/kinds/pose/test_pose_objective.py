@@ -8,15 +8,14 @@ import tensorflow as tf
 from small_poses import POSE, RECIPE, SIDE, drawn, publish_poses
 
 from podline.documents.skeleton import COCO
-from podline.kinds.pose.losses import stage_losses
 from podline.kinds.pose.objective import PoseObjective
 from podline.kinds.pose.settings import PoseTargetSettings
-from podline.kinds.pose.stage_measures import stage_figures, stage_sums, sum_names
+from podline.kinds.pose.stage_measures import stage_figures, stage_losses, stage_sums, sum_names
 from podline.kinds.pose.targets import PoseTargets, pose_targets
-from podline.recipes.kind_table import facts_of
+from podline.recipes.kind_table import facts_named
 
 STAGES = ("stage1_paf", "stage2_paf", "stage3_heatmap")
-OBJECTIVE, TARGETS = PoseObjective(POSE, COCO), facts_of(RECIPE).targets
+OBJECTIVE, TARGETS = PoseObjective(POSE, COCO), facts_named(RECIPE.kind).targets
 
 
 def perfect(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

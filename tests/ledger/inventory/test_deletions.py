@@ -20,9 +20,8 @@ from podline.ledger.inventory.invalidation import forget
 from podline.ledger.inventory.inventory import holdings
 from podline.stages.specs import TrainSpec
 from podline.store import locks
-from podline.store.contract import Store
+from podline.store.contract import MARKER, Store
 from podline.store.folder import mirror_of
-from podline.store.marker import MARKER
 from podline.store.one_writer import Writer
 from podline.store.opening import open_store
 
@@ -152,7 +151,7 @@ def test_old_lock_files_logs_and_mirrors_go_but_for_those_in_use(store: Store, p
     failed = aged(scratch / "mirror" / run / "checkpoints" / "step-00000010.npz", 8)
     with store.using([run]):
         kept = podline("store", "prune", "--yes", "--root", store.uri).out
-    assert f"{failed.parents[1]} stays: a living process uses it" in kept
+    assert f"{failed.parents[1]} stays: a running process uses it" in kept
     assert not any(path.exists() for path in old)
     with locks.locked(aged(old[0], 8)):
         for options in ((), ("--yes",)):

@@ -179,7 +179,7 @@ def test_a_stage_at_work_is_not_pruned(store: Store, podline, monkeypatch: pytes
     monkeypatch.setattr("podline.commands.store._OTHERS_SECONDS", 0)
     monkeypatch.setattr("podline.data.versions.validation.validate", pruned_now)
     said = str(VALIDATE.run(spec, silent()))
-    assert f"{DATASET} stays: a living process uses it" in said
+    assert f"{DATASET} stays: a running process uses it" in said
     assert "0 folders, 0 bytes deleted" in said
     assert "1 folder" in pruned_now()
     assert store.list(DATASET) == []
@@ -233,4 +233,4 @@ def test_runs_are_deleted_but_for_champions_and_what_they_need(store: Store, pod
     locked = store.using([other]) if isinstance(store, FolderStore) else nullcontext()
     with writing(store, other, "train", lambda *_: None), locked:
         said = podline("runs", "delete", "other-000000000001", "--yes", "--root", store.uri)
-    assert said.out.startswith("other-000000000001 stays: a living process uses it")
+    assert said.out.startswith("other-000000000001 stays: a running process uses it")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import slurm_cluster
 from free_ports import free_ports
-from prefect_servers import wait_until
 from small_dataset import small_recipe
+from waiting import wait_until
 
 from podline.base.errors import SettingsError, WorkerLostError
 from podline.settings.machine import Settings

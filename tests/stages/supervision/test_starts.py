@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect_servers import wait_until
 from small_stages import ACT, ActResult, ActSpec
+from waiting import wait_until
 
 from podline.base.errors import SourceError
 from podline.base.progress import Event

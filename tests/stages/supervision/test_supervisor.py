@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect_servers import wait_until
 from small_stages import NOISE, ActResult, ActSpec
+from waiting import wait_until
 
 from podline.base import errors
 from podline.base.progress import Event

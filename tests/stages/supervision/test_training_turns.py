@@ -8,8 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from prefect_servers import wait_until
 from small_stages import ActResult
+from waiting import wait_until
 
 from podline.base.errors import ChildKilledError, SettingsError
 from podline.base.progress import Event

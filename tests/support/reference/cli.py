@@ -31,7 +31,6 @@ SHOWN: dict[str, type[Options]] = {
 
 
 def commands(group: click.Group, context: click.Context, name: str = "podline") -> Iterator[tuple[str, click.Command]]:
-    """The commands below a group, by their full names."""
     for each in group.list_commands(context):
         command = group.get_command(context, each)
         assert command is not None
@@ -45,7 +44,6 @@ def commands(group: click.Group, context: click.Context, name: str = "podline") 
 
 
 def usage(name: str, command: click.Command) -> str:
-    """The command with its arguments."""
     arguments = (
         each.make_metavar(click.Context(command)) for each in command.params if isinstance(each, click.Argument)
     )
@@ -53,7 +51,6 @@ def usage(name: str, command: click.Command) -> str:
 
 
 def purpose(command: click.Command) -> str:
-    """The first paragraph of its help."""
     return " ".join((command.help or "").split("\n\n")[0].split())
 
 
@@ -74,7 +71,6 @@ def shared(model: type[Options]) -> str:
 
 
 def others(found: Iterable[tuple[str, click.Command]]) -> str:
-    """The options of single commands."""
     known = {option_flag for model in SHOWN.values() for option_flag in flags(model)} | {"--json", "--settings"}
     own: dict[tuple[str, str], list[str]] = {}
     for name, command in found:
@@ -87,12 +83,10 @@ def others(found: Iterable[tuple[str, click.Command]]) -> str:
 
 
 def flags(model: type[Options]) -> Iterator[str]:
-    """The options of a model, as they are typed."""
     return (flag_of(name, field) for name, field in model.model_fields.items())
 
 
 def tables() -> dict[str, str]:
-    """The commands, the options that they share with forms, and their other options."""
     found = list(commands(cli.cli, click.Context(cli.cli, info_name="podline")))
     return {
         "Commands": table(("command", "purpose"), ((usage(name, each), purpose(each)) for name, each in found)),

@@ -56,5 +56,4 @@ def default_of(field: FieldInfo, inner: type[BaseModel] | None) -> str:
 
 
 def vars_of(bound: Any) -> list[Any]:
-    """The number of a bound of annotated_types."""
     return [getattr(bound, name) for name in ("ge", "gt", "le", "lt") if hasattr(bound, name)]

@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 
 from podline.contract.kind import Kind
-from podline.kinds.by_example.hooks import ExampleHooks
 from podline.kinds.by_example.kind import ExampleKind
 from podline.recipes.kind_facts import KindFacts
 from podline.report.kind_report import ReportedKind
@@ -15,8 +14,7 @@ from reference import attributes_of, table
 
 
 def tables() -> dict[str, str]:
-    """The facts about a kind, its methods, and what an ExampleKind gives."""
-    methods, hooks = methods_of(Kind, ReportedKind), methods_of(ExampleHooks)
+    methods, hooks = methods_of(Kind, ReportedKind), methods_of(ExampleKind)
     described = attributes_of(KindFacts)
     assert set(described) == {field.name for field in dataclasses.fields(KindFacts)}
     left = {"objective": methods["objective"], **{name: each for name, each in hooks.items() if name not in methods}}
@@ -31,7 +29,6 @@ def tables() -> dict[str, str]:
 
 
 def methods_of(*owners: type) -> dict[str, Callable[..., object]]:
-    """The methods that classes define, in their order."""
     return {
         name: each
         for owner in owners
@@ -41,7 +38,6 @@ def methods_of(*owners: type) -> dict[str, Callable[..., object]]:
 
 
 def rows(methods: Mapping[str, Callable[..., object]]) -> Iterator[tuple[str, str]]:
-    """Each method with its arguments, and its purpose."""
     for name, method in methods.items():
         yield f"`{name}({', '.join([*inspect.signature(method).parameters][1:])})`", purpose(method)
 

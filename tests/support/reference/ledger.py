@@ -38,7 +38,6 @@ def fields(model: type[BaseModel] = Entry, prefix: str = "") -> Iterator[tuple[s
 
 
 def tables() -> dict[str, str]:
-    """The fields of an entry, and the columns with other names than their fields."""
     other = [each.name for each in columns() if each.name != each.get and not each.name.endswith(("_low", "_high"))]
     return {
         "An entry's fields": table(("field", "meaning"), fields()),

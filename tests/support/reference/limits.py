@@ -7,7 +7,6 @@ from reference import constants_of, table
 
 
 def tables() -> dict[str, str]:
-    """The bounds."""
     values = {name: value for name, value in vars(bounds).items() if name.isupper()}
     reasons = constants_of(bounds)
     rows = ((f"`{name}`", f"{value:,}", reasons[name]) for name, value in values.items())

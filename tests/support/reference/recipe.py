@@ -13,7 +13,6 @@ HEAD = ("field", "default", "what it is")
 
 
 def tables() -> dict[str, str]:
-    """A recipe's own fields, and a table for each model within it."""
     rows = [row for row in rows_of(Recipe) if not row[0].startswith("`task")]
     inner = {row[0].partition(".")[0] + "`" for row in rows if "." in row[0]}
     found = {"The recipe": table(HEAD, (row for row in rows if "." not in row[0] and row[0] not in inner))}

@@ -9,7 +9,6 @@ from reference import table
 
 
 def tables() -> dict[str, str]:
-    """The settings, and those of the TPU."""
     rows = [row(key, field) for key, field in settings.keys().items()]
     of_tpu = [each for each in rows if each[0].startswith("`tpu.")]
     head = ("setting", "default", "meaning")
@@ -17,7 +16,6 @@ def tables() -> dict[str, str]:
 
 
 def row(key: str, field: FieldInfo) -> tuple[str, str, str]:
-    """A setting's row."""
     shown = "to be given" if field.is_required() else written_of(field.default)
     return f"`{key}`", shown, field.description or ""
 

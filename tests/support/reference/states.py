@@ -7,7 +7,6 @@ from reference import table
 
 
 def tables() -> dict[str, str]:
-    """Exit codes, and kinds of failure."""
     rows = [(str(code), kind) for code, kind in exit_codes().items()]
     kinds = [(f"*{error.heading}:*", str(error.exit_code), meaning(error), delays(error)) for error in headed()]
     head = ("message begins with", "exit code", "meaning", "tried again after")
@@ -15,7 +14,6 @@ def tables() -> dict[str, str]:
 
 
 def meaning(error: type[PodlineError]) -> str:
-    """What the class says of itself."""
     return " ".join((error.__doc__ or "").split("\n\n")[0].split())
 
 

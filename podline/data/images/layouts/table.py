@@ -35,6 +35,7 @@ from podline.data.images.settings import ImagesSettings
 from podline.data.images.table_rows import (
     ENDINGS,
     PARQUET,
+    ROWS_AT_ONCE,
     Row,
     header_of,
     holds_bytes,
@@ -170,17 +171,12 @@ class Tables(Layout):
         return hash(self.around.relative(file.path)) in self._rows
 
     def items(self) -> Iterator[Item]:
-        """Yield an item for each row of each table."""
-        if not self.tables[0].has_images:
+        """Yield an item for each row of each table; at the end of tables with images, check the labels."""
+        if self.tables[0].has_images:
+            yield from self._items(self.tables, self.said)
+            self._check_labels()
+        else:
             yield from _joined(self._items(self.tables), self._repeated(), self.settings)
-            return
-        for table in self.tables:
-            column, some = table.columns.label, self.said[table.series]
-            for number, row in enumerate(parquet_rows(table.file, table.columns.names, _IMAGES)):
-                if not (table.class_names and isinstance(row.get(column), int)):  # an index of class_names
-                    some.add(value_in(row, column))
-                yield _image(table, f"{table.file.name}[{number}]", row, self.settings)
-            some.refuse_unclear(table.file.path, column, self.settings)
 
     @cached_property
     def _by_name(self) -> Names:
@@ -194,19 +190,24 @@ class Tables(Layout):
         )
 
     def _items(self, tables: Iterable[ClassTable], labels: Mapping[str, LabelColumn] | None = None) -> Iterator[Item]:
-        """Yield the items of tables with file names; add the values of the label columns to ``labels``, by series."""
+        """Yield the items of some tables; add the values of the label columns to ``labels``, by series."""
         for table in tables:
-            for row in rows_of(table.file, table.columns.names):
-                if labels is not None:
-                    labels[table.series].add(value_in(row.values, table.columns.label))
-                yield self._item(table, row)
+            at_once = _IMAGES if table.has_images else ROWS_AT_ONCE
+            for row in rows_of(table.file, table.columns.names, at_once):
+                value = value_in(row.values, table.columns.label)
+                if labels is not None and not (table.class_names and isinstance(value, int)):  # an index of class_names
+                    labels[table.series].add(value)
+                yield self._image(table, row) if table.has_images else self._item(table, row)
+
+    def _check_labels(self) -> None:
+        for table in self.tables:
+            self.said[table.series].refuse_unclear(table.file.path, table.columns.label, self.settings)
 
     @cached_property
     def _rows(self) -> Counter[int]:
         """Return hash of an item's key → number of labelled rows; 0 for files that only tables without labels name."""
         rows = Counter(hash(item.key) for item in self._items(self.tables, self.said))
-        for table in self.tables:
-            self.said[table.series].refuse_unclear(table.file.path, table.columns.label, self.settings)
+        self._check_labels()
         passed = (table for table in self.passed if table.columns.file and not table.has_images)
         rows.update({hash(item.key): 0 for item in self._items(passed)})
         return rows
@@ -232,6 +233,14 @@ class Tables(Layout):
                 "row for each image"
             )
         return rows
+
+    def _image(self, table: ClassTable, row: Row) -> Item:
+        data = _bytes_of(value_in(row.values, table.columns.file))
+        try:
+            label, split, group = table.read(row.values, self.settings)
+        except ValueError as error:
+            return Item(row.key, data or b"", None, split_in_name(table.file.name), reason=str(error))
+        return Item(row.key, data or b"", label, split, group, "has no image bytes" if data is None else "")
 
     def _item(self, table: ClassTable, row: Row) -> Item:
         if row.reason:
@@ -327,19 +336,6 @@ def _bytes_of(image: Any) -> bytes | None:
     with contextlib.suppress(ValueError, TypeError):
         return data if isinstance(data, bytes) else bytes(number % 256 for number in data)
     return None
-
-
-def _image(table: ClassTable, key: str, row: Mapping[str, Any], settings: ImagesSettings) -> Item:
-    data = _bytes_of(value_in(row, table.columns.file))
-    try:
-        label, split, group = table.read(row, settings)
-    except ValueError as error:
-        return Item(
-            key, data if isinstance(data, bytes) else b"", None, split_in_name(table.file.name), reason=str(error)
-        )
-    if data is None:
-        return Item(key, b"", label, split, group, "has no image bytes")
-    return Item(key, data, label, split, group)
 
 
 def _class_names(file: ListedFile, label: str) -> tuple[str, ...]:

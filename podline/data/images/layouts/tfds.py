@@ -17,6 +17,7 @@ from pydantic import AliasPath, BaseModel, Field, NonNegativeInt
 
 from podline.base.errors import SourceError
 from podline.base.frozen import is_object
+from podline.base.plurals import first_few
 from podline.data import bounds
 from podline.data.images.items import SPLIT_NAMES, Item, Place
 from podline.data.images.layout import Layout, opened
@@ -121,7 +122,7 @@ class Prepared(Layout):
             folders.get(file.folder, {})[file.name.rpartition("/")[2]] = file
         found = {folder: beside for folder, beside in folders.items() if beside.keys() >= {INFO, FEATURES}}
         if len(found) > 1:
-            shown = ", ".join(folder or "." for folder in [*found][:3])
+            shown = first_few([folder or "." for folder in found], 3)
             raise SourceError(f"got {len(found)} prepared data sets ({shown}) vs one; give the folder of one version")
         return cls._opened(next(iter(found.values())), settings) if found else None
 

@@ -13,7 +13,6 @@ import tarfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
@@ -57,9 +56,13 @@ class WebDataset(Layout):
 
     Attributes:
         settings: settings of the conversion.
+        said: field of the JSON, or suffix → the labels of the samples read so far.
+        first: the JSON objects of the first samples.
     """
 
     settings: ImagesSettings
+    said: dict[str, LabelColumn] = field(default_factory=lambda: defaultdict(LabelColumn), init=False, compare=False)
+    first: list[dict[str, Any]] = field(default_factory=list, init=False, compare=False)
 
     accepts = "WebDataset's tar files (photo.jpg beside photo.cls)"
     opens = ENDINGS
@@ -81,7 +84,6 @@ class WebDataset(Layout):
 
     def items(self) -> Iterator[Item]:
         """Yield an item for each sample; at the end, raise an error if the labels are not classes."""
-        classes = _Classes(self.settings, f"{self.read[0].path}: a sample's JSON")
         labelled = False
         for file in self.read:
             parts = set[int]()
@@ -91,29 +93,61 @@ class WebDataset(Layout):
                     _refuse_dotted(file, key, sample)
                 if not (labels and _images(sample, self.settings)):
                     _refuse_unsorted(file, key, parts)
-                item = _item(file, key, sample, classes)
+                item = self._item(file, key, sample)
                 labelled |= item.label is not None
                 yield item
-        if classes.said and not labelled:
-            class_columns(classes.where, [_KEY, *classes.said[0]], self.settings, lambda: classes.said, _KEY)
-        for column, labels in classes.labels.items():
+        if self.first and not labelled:
+            class_columns(self._where, [_KEY, *self.first[0]], self.settings, lambda: self.first, _KEY)
+        for column, labels in self.said.items():
             labels.refuse_unclear(self.read[0].path, column, self.settings)
 
+    @property
+    def _where(self) -> str:
+        return f"{self.read[0].path}: a sample's JSON"
 
-def _item(file: ListedFile, key: str, sample: Sample, classes: _Classes) -> Item:
-    key, split = printable(f"{file.name}/{key}", 1_000), split_in_name(file.name)
-    images = _images(sample, classes.settings)
-    if len(images) != 1:
-        has = f"has {len(images)} images, {', '.join(images)}," if images else f"has {', '.join(sample)}"
-        remedy = f"; choose one by --set conversion.file_column={images[0]}" if images else ""
-        stray = not images and not {*_CLASSES} & sample.keys()
-        data = next((sample[ending] for ending in sample if stray and ending != _JSON), b"")
-        return Item(key, data, None, split, reason=printable(f"{has} vs one image{remedy}"), stray=stray)
-    try:
-        label, said, group = classes.read(sample, file)
-    except ValueError as error:
-        return Item(key, b"", None, split, reason=str(error))
-    return Item(key, sample[images[0]], label, said or split, group)
+    def _item(self, file: ListedFile, key: str, sample: Sample) -> Item:
+        key, split = printable(f"{file.name}/{key}", 1_000), split_in_name(file.name)
+        images = _images(sample, self.settings)
+        if len(images) != 1:
+            has = f"has {len(images)} images, {', '.join(images)}," if images else f"has {', '.join(sample)}"
+            remedy = f"; choose one by --set conversion.file_column={images[0]}" if images else ""
+            stray = not images and not {*_CLASSES} & sample.keys()
+            data = next((sample[ending] for ending in sample if stray and ending != _JSON), b"")
+            return Item(key, data, None, split, reason=printable(f"{has} vs one image{remedy}"), stray=stray)
+        try:
+            label, named, group = self._read(sample, file)
+        except ValueError as error:
+            return Item(key, b"", None, split, reason=str(error))
+        return Item(key, sample[images[0]], label, named or split, group)
+
+    def _read(self, sample: Sample, file: ListedFile) -> tuple[str | None, str, str]:
+        """Return label, split and group of a sample; None or empty if it has none.
+
+        Raises:
+            ValueError: a value is invalid.
+        """
+        label, split, group = None, "", ""
+        members = _labels(sample, self.settings)
+        if _JSON in sample:
+            values = _json(sample)
+            if len(self.first) < ROWS:
+                self.first.append(values)
+            by_member = members[0] != _JSON
+            settings = self.settings.model_copy(update={"label_column": NONE}) if by_member else self.settings
+            try:
+                columns = known_columns("the JSON of a sample", [_KEY, *values], settings, _KEY)
+            except NoColumnError as error:
+                raise ValueError(f"cannot be used: {error}") from None
+            if columns.label:
+                self.said[columns.label].add(value_in(values, columns.label))
+                refuse_boxes(self._where, list(values), self.settings)
+            label, split, group = columns._replace(mark=self.settings.joining).read(values, file.name, self.settings)
+            members = members if by_member else [] if columns.label else members[1:]
+        if members:
+            text = text_of(_content(sample[members[0]])) or ""
+            label = label_of(text, self.settings, self.settings.joining)
+            self.said[members[0]].add(text)
+        return label, split, group
 
 
 def _images(sample: Sample, settings: ImagesSettings) -> list[str]:
@@ -139,61 +173,6 @@ def _refuse_unsorted(file: ListedFile, key: str, parts: set[int]) -> None:
             "with `tar --sort=name`"
         )
     parts.add(hash(key))
-
-
-@dataclass(frozen=True)
-class _Classes:
-    """Reads the classes of samples, and collects labels for checks.
-
-    Attributes:
-        settings: settings of the conversion.
-        where: name of a sample's JSON, for errors.
-        labels: field or suffix → labels read so far.
-        said: the JSON objects of the first samples.
-    """
-
-    settings: ImagesSettings
-    where: str
-    labels: dict[str, LabelColumn] = field(default_factory=lambda: defaultdict(LabelColumn))
-    said: list[dict[str, Any]] = field(default_factory=list)
-
-    @cached_property
-    def _by_member(self) -> ImagesSettings:
-        """Return settings that ignore the label in a sample's JSON, since another member has the class."""
-        return self.settings.model_copy(update={"label_column": NONE})
-
-    def read(self, sample: Sample, file: ListedFile) -> tuple[str | None, str, str]:
-        """Return label, split and group of a sample; None or empty if it has none.
-
-        Raises:
-            ValueError: a value is invalid.
-        """
-        label, split, group = None, "", ""
-        members = _labels(sample, self.settings)
-        if _JSON in sample:
-            values = _json(sample)
-            if len(self.said) < ROWS:
-                self.said.append(values)
-            by_member = members[0] != _JSON
-            try:
-                columns = known_columns(
-                    "the JSON of a sample",
-                    [_KEY, *values],
-                    self._by_member if by_member else self.settings,
-                    _KEY,
-                )
-            except NoColumnError as error:
-                raise ValueError(f"cannot be used: {error}") from None
-            if columns.label:
-                self.labels[columns.label].add(value_in(values, columns.label))
-                refuse_boxes(self.where, list(values), self.settings)
-            label, split, group = columns._replace(mark=self.settings.joining).read(values, file.name, self.settings)
-            members = members if by_member else [] if columns.label else members[1:]
-        if members:
-            text = text_of(_content(sample[members[0]])) or ""
-            label = label_of(text, self.settings, self.settings.joining)
-            self.labels[members[0]].add(text)
-        return label, split, group
 
 
 def _has_samples(file: ListedFile, settings: ImagesSettings) -> bool:

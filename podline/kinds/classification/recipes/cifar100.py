@@ -7,19 +7,14 @@ The settings are those of ``cifar10`` with a wider network and half as many epoc
 
 from __future__ import annotations
 
-from podline.kinds.classification.recipes.small_images import OPTIMIZER, SCHEDULE
-from podline.kinds.classification.settings import ClassificationSettings
+from podline.kinds.classification.recipes.cifar10 import RECIPE as CIFAR10
 from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
+from podline.recipes.settings import ModelSettings
 
-RECIPE = Recipe(
+RECIPE = CIFAR10.changed(
     name="cifar100",
     dataset="cifar100",
     model=ModelSettings(kind="resnet", width=2.0),
-    batch_size=128,
     duration=Duration(epochs=30),
-    optimizer=OPTIMIZER,
-    schedule=SCHEDULE,
-    augmentation=AugmentationSettings(pad=4, flip=True, cutout=8),
-    task=ClassificationSettings(label_smoothing=0.1),
+    evaluate_every=Duration(epochs=1),
 )

@@ -7,19 +7,10 @@ Expect, on two CPU cores: an accuracy of 99.6 % on the 10,000 test images after 
 
 from __future__ import annotations
 
-from podline.kinds.classification.recipes.small_images import OPTIMIZER, SCHEDULE
-from podline.kinds.classification.settings import ClassificationSettings
+from podline.kinds.classification.recipes.sample import RECIPE as SAMPLE
 from podline.recipes.durations import Duration
-from podline.recipes.settings import AugmentationSettings, ModelSettings, Recipe
+from podline.recipes.settings import AugmentationSettings
 
-RECIPE = Recipe(
-    name="mnist",
-    dataset="mnist",
-    model=ModelSettings(kind="resnet", width=0.5),
-    batch_size=128,
-    duration=Duration(epochs=5),
-    optimizer=OPTIMIZER,
-    schedule=SCHEDULE,
-    augmentation=AugmentationSettings(pad=2),
-    task=ClassificationSettings(label_smoothing=0.1),
+RECIPE = SAMPLE.changed(
+    name="mnist", dataset="mnist", duration=Duration(epochs=5), augmentation=AugmentationSettings(pad=2)
 )
