@@ -48,21 +48,12 @@ _HANG_UP = 128 + signal.SIGHUP
 
 
 class UpFolder:
-    """The folder under a root with the files of ``podline up``'s server and worker.
-
-    Attributes:
-        folder: the folder.
-        root: the store that runs use.
-        secret_file: the file with the server's secret, unless the user has set one.
-        pages_secret_file: the same for the pages.
-    """
+    """The folder under a root with the files of ``podline up``'s server and worker."""
 
     def __init__(self, machine: Settings) -> None:
         self._store = open_store(machine.root)
-        self.root, self.folder = self._store.uri, self._store.scratch / _FOLDER
-        self._pages = machine.pages.url
-        self.secret_file, self.pages_secret_file = self.folder / "secret", self.folder / "pages-secret"
-        self._lock = self.folder / "lock"
+        self._root, self._pages, self._folder = self._store.uri, machine.pages.url, self._store.scratch / _FOLDER
+        self._secret_file, self._lock = self._folder / "secret", self._folder / "lock"
 
     def up(self, host: str, port: int, project: Path, say: Callable[[str], None], timeout: float) -> None:
         """Start and deploy everything, and return when one of the processes has ended; end the others.
@@ -83,26 +74,24 @@ class UpFolder:
         self._store.own_folder(_FOLDER, "prefect")
         with locked(self._lock, wait=False) as is_free:
             if not is_free:
-                raise SettingsError(f"{self.root}: `podline up` already runs for it, at {self._addresses()[0]}")
+                raise SettingsError(f"{self._root}: `podline up` already runs for it, at {self._addresses()[0]}")
             for each in (port, port + 1):
                 _require_free(host, each)
             url, pages = _url_of(host, port), self._pages or _url_of(host, port + 1)
             self._lock.write_text(f"{url}\n{pages}")
-            secret = _secret("secret", environment.SERVER_SECRET, self.secret_file, say)
-            for_pages = _secret("secret of pages", environment.PAGES_SECRET, self.pages_secret_file, say)
+            secret = _secret("secret", environment.SERVER_SECRET, self._secret_file, say)
+            for_pages = _secret("secret of pages", environment.PAGES_SECRET, self._folder / "pages-secret", say)
             if host not in LOOPBACK:
                 say(
                     f"warning            --host {host} has no TLS: anyone on the network path can read the secret; use "
                     "a TLS proxy, or omit --host and use `ssh -L`"
                 )
-            ours = {MARK: str(self.folder), variable_of("root"): self.root, variable_of("pages.url"): pages}
+            ours = {MARK: str(self._folder), variable_of("root"): self._root, variable_of("pages.url"): pages}
             ours[environment.PAGES_SECRET] = for_pages
-            variables = environment.server_environment(self.folder / "prefect", f"{url}/api", secret, ours)
-            with Programs(variables, self.folder, say) as programs:
-                programs.start("server", "podline.deployments.server", *_LIFELINE, "--host", host, "--port", str(port))
-                programs.start(
-                    "pages", "podline.deployments.pages", *_LIFELINE, "--host", host, "--port", str(port + 1)
-                )
+            variables = environment.server_environment(self._folder / "prefect", f"{url}/api", secret, ours)
+            with Programs(variables, self._folder, say) as programs:
+                for name, at in (("server", port), ("pages", port + 1)):
+                    programs.start(name, f"podline.deployments.{name}", *_LIFELINE, "--host", host, "--port", str(at))
                 programs.wait_until(lambda: _answers(url), timeout)
                 programs.finish("deploy", "podline.cli", "deploy", "--project", str(project))
                 programs.start("worker", "podline.cli", "worker", *_LIFELINE, "--pool", POOL)
@@ -122,8 +111,10 @@ class UpFolder:
             address, pages = self._addresses()
             if is_free or _reached(url) != _reached(address):
                 return
-            with explained("read the secret in", self.secret_file):
-                environment.use_client_secret(environment.value_of(environment.SERVER_SECRET) or kept(self.secret_file))
+            with explained("read the secret in", self._secret_file):
+                environment.use_client_secret(
+                    environment.value_of(environment.SERVER_SECRET) or kept(self._secret_file)
+                )
             if pages and not self._pages:
                 environment.export({variable_of("pages.url"): pages})
 

@@ -71,13 +71,14 @@ class Classes:
     tails: float = np.inf
     copies: int = 1
 
-    def line(self, random: Random, trainings: int, worse: str, nights: int) -> Nights:
+    def line(self, random: Random, trainings: int, worse: str | float, nights: int) -> Nights:
         """Return the verdicts of a line.
 
         Args:
             random: the random generator.
             trainings: number of trainings of the reference.
-            worse: what has become worse by the margin: ``nothing``, ``class`` or ``whole``; or ``better``.
+            worse: what has become worse by the margin: ``nothing``, ``class`` or ``whole``; or ``better``; or the loss
+                in total.
             nights: number of candidates, each with another seed.
         """
         drawn = random.standard_normal((self.classes, self.examples // self.copies), np.float32)
@@ -85,7 +86,8 @@ class Classes:
         known = self._answers(random, difficulty, self._shifts(random, trainings)).astype(np.float64)
         figures = self._figures(known, known[:1])
         margins = [float(np.max(figure.thresholds(len(figures), RATE).margin)) for figure in figures]
-        lost = {"whole": margins[0], "better": -margins[0]}.get(worse, 0.0)
+        losses = {"whole": margins[0], "better": -margins[0]}
+        lost = losses.get(worse, 0.0) if isinstance(worse, str) else worse
         shift = np.full(self.classes, -lost)
         if worse == "class":
             shift[0] = -margins[1]

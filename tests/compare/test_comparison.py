@@ -177,9 +177,8 @@ def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(st
     assert found.why_unpaired == ""
     assert found.examples == "on 100 test examples that both data sets have, 0 are new"
     assert found.difference.lost == np.sum((right[0] & ~right[1])[order])
-    monkeypatch.setattr(small_dataset, "FINGERPRINT", "f" * 16)
-    publish_dataset(store.uri, splits={"train": drawn(20, 5), "test": drawn(120, 2)})
-    others = side("c", right[1], drawn(120, 2)["label"], small_dataset.FINGERPRINT)
+    publish_dataset(store.uri, splits={"train": drawn(20, 5), "test": drawn(120, 2)}, fingerprint="f" * 16)
+    others = side("c", right[1], drawn(120, 2)["label"], "f" * 16)
     assert compare(store, before, others, silent()).comparison.why_unpaired.endswith("they share no examples")
     elsewhere = before._replace(evaluation=before.evaluation.model_copy(update={"split": "train"}))
     assert (

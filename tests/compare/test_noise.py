@@ -109,7 +109,7 @@ def test_in_drawn_worlds_the_error_budgets_of_a_year_hold(world: Classes | Numbe
 
 def test_a_recipe_one_point_worse_on_ten_thousand_examples_rarely_gets_in() -> None:
     random, world = np.random.default_rng(0), Classes(examples=1000)
-    promoted = [world.line(random, 3, "by", 5, by=0.01).promoted.mean() for _ in range(12)]
+    promoted = [world.line(random, 3, 0.01, 5).promoted.mean() for _ in range(12)]
     assert np.mean(promoted) <= 0.2
 
 
