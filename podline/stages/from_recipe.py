@@ -188,7 +188,7 @@ def within(
         f"{minutes:g} minutes: {pace.duration}, in place of {recipe.duration}, {when}; if other programs slowed the "
         f"measurement, delete {store.where(pace.folder)} to measure again"
     )
-    return training.model_copy(update={"recipe": pace.of(recipe)})
+    return training.model_copy(update={"recipe": recipe.changed(duration=pace.duration)})
 
 
 def pace_spec(training: TrainSpec, minutes: float) -> PaceSpec:
