@@ -26,7 +26,7 @@ from podline.tasks.node import end_run, is_orphan, lease, limit_of, living_runs
 from podline.tasks.server import TAG
 from podline.tpu.client import CloudTpu
 from podline.tpu.clock import SYSTEM_CLOCK
-from podline.tpu.patrol import TABLE, PatrolCase, PatrolFinding, Remedy, costs, forbidden, node_case
+from podline.tpu.patrol import PatrolCase, PatrolFinding, Remedy, costs, forbidden, node_case
 from podline.tpu.recovery import Recovery
 from podline.tpu.tpu_log import TpuLog
 
@@ -109,7 +109,7 @@ class _Round:
         seen = [f"{node.state}, {node.health}"] if node else ["there is none"]
         seen += [f"request {request.state} {request.problem}".strip()] if request else []
         seen += [f"unused for {duration(idle)}"] if case is PatrolCase.RESTING else []
-        remedy = self._stop if TABLE[case].do is Remedy.STOP else self._delete
+        remedy = self._stop if case.do is Remedy.STOP else self._delete
         yield self._deal(f"node {name}", ", ".join(seen), case, remedy)
 
     def _unused_for(self) -> float:
@@ -132,7 +132,7 @@ class _Round:
 
     def _deal(self, what: str, seen: str, case: PatrolCase, do: Callable[[], str]) -> PatrolFinding:
         """Take the action of the table, if it is allowed."""
-        remedy = TABLE[case].do
+        remedy = case.do
         done = forbidden(remedy, self._tpu)
         if remedy is not Remedy.NOTHING and not done:
             done = self._done(remedy, do)

@@ -82,7 +82,9 @@ def require_named() -> None:
         SettingsError: no server is named.
     """
     if not PREFECT_API_URL.value():
-        raise SettingsError("no Prefect server is named; set PREFECT_API_URL, like http://127.0.0.1:4200/api")
+        raise SettingsError(
+            "no Prefect server is named; set PREFECT_API_URL to its address, such as http://127.0.0.1:4200/api"
+        )
 
 
 @contextlib.contextmanager
@@ -106,7 +108,7 @@ def explained() -> Iterator[None]:
         raise ServerAwayError(f"the Prefect server {url} does not answer ({error.__cause__})") from error
     except PrefectHTTPStatusError as error:
         if error.response.status_code == httpx.codes.UNAUTHORIZED:
-            given = "is another one" if PREFECT_API_AUTH_STRING.value() else "is not set"
+            given = "has another value" if PREFECT_API_AUTH_STRING.value() else "is not set"
             raise SettingsError(
                 f"the Prefect server {url} asks for a secret: PREFECT_API_AUTH_STRING {given}; "
                 "set it to the server's PREFECT_SERVER_API_AUTH_STRING, or to that in the file that `podline up` names"

@@ -31,7 +31,7 @@ from podline.data.images.settings import ClassesSettings, ImagesSettings
 from podline.data.picture_sandbox import PictureFile, PictureSandbox, read_picture_file
 from podline.data.pictures import Form
 from podline.data.sources.decoding import FittedPictures
-from podline.documents.forgotten import forgotten
+from podline.documents.corrections import forgotten
 from podline.documents.manifest import read_manifest
 from podline.evaluation.answer_table import write_table
 from podline.evaluation.forward import finished_model
@@ -121,7 +121,7 @@ class Predictor:
         known = forgotten(self._store, self.manifest.dataset)
         form, most = self.reader.form(self.manifest), settings.load().parse_pixels
         height, width, channels = form.shape
-        return FittedPictures((height, width, channels), form.fit, tuple(known.items()), white=form.white, most=most)
+        return FittedPictures((height, width, channels), form.fit, known, white=form.white, most=most)
 
     def answers(self, images: Array) -> Iterator[Any]:
         """Yield the model's output for each of the images, uint8 (n, height, width, channels), computed in batches.

@@ -102,7 +102,7 @@ def search_spec(
     if strategy == WORKERS:
         raise SettingsError(f"got strategy={strategy}, a search trains in one process; give auto, cpu, gpu or tpu")
     recipe = settled(store, recipe)
-    # A recipe's own share, which is too small to compare trials by, gives way; one that a person gave stays.
+    # The share that `fit` has chosen is too small to compare trials by, so it is replaced; a person's share is kept.
     own = recipe.fit and recipe.fit.least_validation
     share = recipe.validation_share if recipe.validation_share and not own else _HELD_OUT
     holding_out = registry.override(recipe, {"validation_share": share})
@@ -133,7 +133,9 @@ def search(store: Store, spec: SearchSpec, train: Train, reporter: Reporter) -> 
     document, started, ending = read_search(store, spec), time.monotonic(), ""
     before = sum(trial.seconds for trial in document.trials)
     while not ending and len(document.trials) < spec.trials:
-        reporter.progress(len(document.trials), spec.trials, "trials", _best_so_far(document))
+        complete = document.complete
+        best = {spec.metric: complete[0].value or 0.0} if complete else {}
+        reporter.progress(len(document.trials), spec.trials, "trials", best)
         values = _values(document)
         took = before + time.monotonic() - started
         longest = max((trial.seconds for trial in document.trials), default=0.0)
@@ -201,11 +203,6 @@ def _outcome(training: TrainSpec, train: Train) -> dict[str, Any]:
     except PrunedError as error:
         return {"state": "pruned", "cause": one_line(error), "value": None}
     return {"state": "complete", "trained": result.seconds}
-
-
-def _best_so_far(document: SearchDocument) -> dict[str, float]:
-    found = document.complete
-    return {document.spec.metric: found[0].value or 0.0} if found else {}
 
 
 def _in_words(trial: Trial, metric: str) -> str:

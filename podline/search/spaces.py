@@ -67,7 +67,7 @@ def spaces_of(texts: Iterable[str], recipe: Recipe) -> tuple[Space, ...]:
     """
     found = tuple(map(_space, texts))
     if not found:
-        raise SettingsError("got no value to search over; give --over schedule.learning_rate=log:0.001..1, for one")
+        raise SettingsError("got no value to search over; give --over, such as schedule.learning_rate=log:0.001..1")
     for one, other in itertools.combinations(found, 2):
         if one.path == other.path:
             raise SettingsError(f"--over names {one.path} twice; give it once")
@@ -111,7 +111,7 @@ def _space(text: str) -> Space:
 
 def _no_space(text: str) -> SettingsError:
     return SettingsError(
-        f"--over {text}: got no space; give PATH=LOW..HIGH, PATH=log:LOW..HIGH (both above 0) or PATH=CHOICE,CHOICE, "
+        f"--over {text}: expected PATH=LOW..HIGH, PATH=log:LOW..HIGH (both above 0) or PATH=CHOICE,CHOICE, "
         "such as schedule.learning_rate=log:0.001..1"
     )
 

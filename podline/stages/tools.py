@@ -229,10 +229,6 @@ class Pace(Result):
     duration: Duration = Field(description="the duration of the training, in the recipe's unit: steps or epochs")
     training_seconds: float = Field(description="the estimated seconds of the training")
 
-    def of(self, recipe: Recipe) -> Recipe:
-        """Return a recipe with this duration."""
-        return recipe.changed(duration=self.duration)
-
 
 class PredictSpec(Spec["PredictResult"]):
     """Predicts pictures with a finished run's model."""

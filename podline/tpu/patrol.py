@@ -7,7 +7,6 @@ settings. This module only decides; it inspects no node, server or clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from pydantic import Field
@@ -28,40 +27,47 @@ class Remedy(StrEnum):
 
 
 class PatrolCase(StrEnum):
-    """A condition that the patrol can find, as text."""
+    """A condition that the patrol can find, as text: a row of the table.
 
-    USED = "the node: a run may be using it"
-    UNSEEN = "the node: the server cannot tell whether a run uses it"
-    GONE = "the node: preempted or terminated, or its request failed, and no run uses it"
-    OFF = "the node: missing, or not running"
-    RESTING = "the node: ready or in the queue, unused for less than tpu.idle_stop"
-    IDLE = "the node: unused for tpu.idle_stop"
-    IDLE_FIXED = "the node: unused for tpu.idle_stop, but a spot node, of several machines, or from the queue"
-    LEFT = "the lease: taken, but no run uses the node"
-    ORPHAN = "a run on the node: the flow that waited for it has ended"
-
-
-@dataclass(frozen=True)
-class PatrolRule:
-    """An action, and its reason as the text after "because"."""
+    Attributes:
+        do: the action for it.
+        why: the reason of the action, as the text after "because".
+    """
 
     do: Remedy
     why: str
 
+    def __new__(cls, text: str, do: Remedy, why: str) -> PatrolCase:
+        """Create a member whose value is the text alone."""
+        case = str.__new__(cls, text)
+        case._value_, case.do, case.why = text, do, why
+        return case
 
-TABLE: dict[PatrolCase, PatrolRule] = {
-    PatrolCase.USED: PatrolRule(Remedy.NOTHING, "the run's gate repairs the node"),
-    PatrolCase.UNSEEN: PatrolRule(Remedy.NOTHING, "a run might lose its node"),
-    PatrolCase.GONE: PatrolRule(
-        Remedy.DELETE, "it cannot be used and blocks quota or a name; the next run creates a new one"
-    ),
-    PatrolCase.OFF: PatrolRule(Remedy.NOTHING, "it costs almost nothing"),
-    PatrolCase.RESTING: PatrolRule(Remedy.NOTHING, "the next run may come soon, and a start takes minutes"),
-    PatrolCase.IDLE: PatrolRule(Remedy.STOP, "it costs money; the next run starts it"),
-    PatrolCase.IDLE_FIXED: PatrolRule(Remedy.DELETE, "such a node cannot be stopped; the next run creates a new one"),
-    PatrolCase.LEFT: PatrolRule(Remedy.GIVE_BACK, "a server that keeps leases in memory forgets them when it restarts"),
-    PatrolCase.ORPHAN: PatrolRule(Remedy.CANCEL, "no flow waits for its result"),
-}
+    USED = "the node: a run may be using it", Remedy.NOTHING, "the run's gate repairs the node"
+    UNSEEN = "the node: the server cannot tell whether a run uses it", Remedy.NOTHING, "a run might lose its node"
+    GONE = (
+        "the node: preempted or terminated, or its request failed, and no run uses it",
+        Remedy.DELETE,
+        "it cannot be used and blocks quota or a name; the next run creates a new one",
+    )
+    OFF = "the node: missing, or not running", Remedy.NOTHING, "it costs almost nothing"
+    RESTING = (
+        "the node: ready or in the queue, unused for less than tpu.idle_stop",
+        Remedy.NOTHING,
+        "the next run may come soon, and a start takes minutes",
+    )
+    IDLE = "the node: unused for tpu.idle_stop", Remedy.STOP, "it costs money; the next run starts it"
+    IDLE_FIXED = (
+        "the node: unused for tpu.idle_stop, but a spot node, of several machines, or from the queue",
+        Remedy.DELETE,
+        "such a node cannot be stopped; the next run creates a new one",
+    )
+    LEFT = (
+        "the lease: taken, but no run uses the node",
+        Remedy.GIVE_BACK,
+        "a server that keeps leases in memory forgets them when it restarts",
+    )
+    ORPHAN = "a run on the node: the flow that waited for it has ended", Remedy.CANCEL, "no flow waits for its result"
 
 
 class PatrolFinding(Frozen):
@@ -74,18 +80,12 @@ class PatrolFinding(Frozen):
 
     def row(self) -> dict[str, str]:
         """Return the finding as a row of a table."""
-        rule = TABLE[self.case]
-        return {
-            "what": self.what,
-            "seen": self.seen,
-            "to do": str(rule.do),
-            "because": rule.why,
-            "done": self.done,
-        }
+        to_do = {"to do": str(self.case.do), "because": self.case.why}
+        return {"what": self.what, "seen": self.seen, **to_do, "done": self.done}
 
     def __str__(self) -> str:
-        rule = TABLE[self.case]
-        return f"{self.what}: {self.seen}; {rule.do}, because {rule.why}" + (f" ({self.done})" if self.done else "")
+        done = f" ({self.done})" if self.done else ""
+        return f"{self.what}: {self.seen}; {self.case.do}, because {self.case.why}{done}"
 
 
 def costs(node: Node | None, request: QueuedResource | None) -> bool:
@@ -133,4 +133,4 @@ def forbidden(do: Remedy, settings: TpuSettings) -> str:
 
 def table() -> list[tuple[str, ...]]:
     """Return the table as rows of text; the first row has the titles of the columns."""
-    return [("the patrol finds", "and does", "because"), *((case, rule.do, rule.why) for case, rule in TABLE.items())]
+    return [("the patrol finds", "and does", "because"), *((case, case.do, case.why) for case in PatrolCase)]

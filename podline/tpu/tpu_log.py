@@ -19,7 +19,7 @@ from podline.store.contract import Store
 
 FILE = "tpu.json"
 TURN = "waits for its turn"
-"""The first words of the entry about a wait for another user of the TPU."""
+"""The beginning of an entry's text about a wait for another process or flow that uses the TPU."""
 
 
 class Event(StrEnum):

@@ -273,9 +273,9 @@ def test_losses_of_different_formulas_are_not_compared(name: str, over: str) -> 
     ("texts", "words"),
     [
         ((), "got no value to search over"),
-        (("schedule.learning_rate=0.1",), "got no space"),
-        (("schedule.learning_rate=log:0..1",), "got no space"),
-        (("optimizer.kind=sgd..adam",), "got no space"),
+        (("schedule.learning_rate=0.1",), "expected PATH=LOW..HIGH"),
+        (("schedule.learning_rate=log:0..1",), "expected PATH=LOW..HIGH"),
+        (("optimizer.kind=sgd..adam",), "expected PATH=LOW..HIGH"),
         (("schedule.learning_rate=1..0.1",), "got 1 to 0.1, expected the lower end first"),
         (("model.width=0.5,1", "model.width=1..2"), "names model.width twice"),
         (("schedule.rate=0.1..1",), "a recipe has no 'schedule.rate'"),

@@ -21,8 +21,9 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import CancelledRun
 from prefect.flow_engine import run_flow
 from prefect.states import Crashed, Running, Scheduled
-from prefect_servers import artifacts_of, lines_of, wait_until
+from prefect_servers import artifacts_of, lines_of
 from small_flow_stages import ran
+from waiting import wait_until
 
 from podline.base.progress import Event
 from podline.data.sources.sample import write_sample

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 from prefect.states import Cancelling
-from prefect_servers import PrefectServer, artifacts_of, prefect_server_in, wait_until, worker
+from prefect_servers import PrefectServer, artifacts_of, prefect_server_in, worker
 from small_flow_stages import STEPS, ran
 from standin.cloud import NODE, Cloud
 from standin.servers import serving

@@ -10,7 +10,7 @@ from standin.bench import SPEC, api_settings
 
 from podline.settings.tpu_settings import MachineSettings, TpuSettings
 from podline.tpu.node import GONE, IN_QUEUE, Node, QueuedResource, State
-from podline.tpu.patrol import TABLE, PatrolCase, Remedy, forbidden, node_case
+from podline.tpu.patrol import PatrolCase, Remedy, forbidden, node_case
 
 HOUR = 3600.0
 
@@ -26,7 +26,7 @@ def settings(**changes: Any) -> TpuSettings:
 def test_a_node_is_touched_only_if_it_is_unused(state: State, used: bool | None, idle_for: float, fixed: str) -> None:
     node = Node(name="night", state=state, spot=fixed == "spot", hosts=4 if fixed == "slice" else 1)
     request = QueuedResource(name="night", state="ACTIVE") if fixed == "queued" else None
-    remedy = TABLE[node_case(node, request, settings(), used=used, idle_for=idle_for)].do
+    remedy = node_case(node, request, settings(), used=used, idle_for=idle_for).do
     expected = Remedy.NOTHING
     if used is False and state in GONE:
         expected = Remedy.DELETE
@@ -47,7 +47,7 @@ def test_a_request_is_deleted_if_no_run_will_use_it(state: str) -> None:
     request, refused = QueuedResource(name="night", state=state), {"FAILED", "SUSPENDED", "STATE_UNSPECIFIED"}
 
     def remedy(used: bool, idle_for: float) -> Remedy:
-        return TABLE[node_case(None, request, settings(), used=used, idle_for=idle_for)].do
+        return node_case(None, request, settings(), used=used, idle_for=idle_for).do
 
     assert remedy(True, HOUR) is Remedy.NOTHING
     assert remedy(False, 0) is (Remedy.DELETE if state in refused else Remedy.NOTHING)

@@ -48,7 +48,7 @@ def _expected(document: SuspectsDocument) -> Iterator[Block]:
             "split": split.split,
             "labels": figures.count(split.examples),
             "suspects": figures.count(len(split.suspects)),
-            "of them wrong": "none expected" if split.precision is None else _share(split.precision),
+            "wrong among the suspects": "none expected" if split.precision is None else _share(split.precision),
             "wrong in the whole split": "{value:.0f} [{low:.0f}, {high:.0f}]".format(**dict(split.expected)),
             "near-duplicates with other labels": figures.count(len(split.pairs)),
         }
@@ -70,7 +70,7 @@ def _share(found: Metric) -> str:
 
 def _pictures(suspects: list[Suspect], readers: Mapping[str, SplitReader]) -> Iterator[Block]:
     if not suspects:
-        yield Text("There are none.")
+        yield Text("No labels are suspicious.")
         return
     pictures = []
     for number, suspect in enumerate(suspects[:_SHOWN], start=1):

@@ -71,7 +71,7 @@ def judged(labels: Labels, probabilities: Floats, precision: float) -> AssessedL
     suspects = order[: enough[-1] + 1 if len(enough) else 0]
     if not len(suspects):
         return AssessedLabels(suspects, wrong, expected, None)
-    # The interval includes the uncertainty of the fit, and the chance of which suspects are wrong.
+    # The interval includes the uncertainty of the fit, and the sampling noise of the suspects.
     shares = [
         drawn.binomial(len(suspects), min(1.0, draw.wrong(scores[suspects]).mean())) / len(suspects) for draw in draws
     ]

@@ -25,7 +25,7 @@ from podline.tpu.tpu_log import Event as Happening
 from podline.tpu.tpu_log import TpuLog
 from podline.tpu.watch import Course, Watch, WatchDecision, watching
 
-# Seconds between two looks of the watch at its clock; the settings define how often it calls the API.
+# Seconds between two checks of the watch; the settings define how often a check calls the API.
 _LOOK_SECONDS = 0.2
 _NODE_NAME = re.compile(r"[a-z][a-z0-9-]*")
 
