@@ -106,5 +106,5 @@ def test_what_is_not_there_is_one_clear_line(root: Path, tmp_path: Path) -> None
         notebook.show(RECIPE, str(tmp_path))
     unfinished = TrainSpec(root=str(root), recipe=RECIPE.model_copy(update={"seed": 9}), fingerprint=FINGERPRINT)
     open_store(root).publish_json(f"{unfinished.folder}/spec.json", unfinished.model_dump(mode="json"))
-    with pytest.raises(StoreError, match="is not finished; finish it with `podline train`"):
+    with pytest.raises(StoreError, match=r"is not finished; finish it with `podline train t-\w+`"):
         notebook.show(None, str(root), run=unfinished.run)
