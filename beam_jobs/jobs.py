@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import socket
@@ -132,10 +133,12 @@ def job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
     """
     ours = digests.of_json([spec.digest(), spec.source, __version__])[:16]
     note = store.own_folder(_JOBS) / ours
-    with explained("write to the store", note):
-        with contextlib.suppress(FileExistsError), note.open("x") as file:
-            file.write(f"{_JOBS}/{ours}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}")
-        name = note.read_text()
+    with explained("write to the store", note), note.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # else another process could read the note before it is written
+        file.seek(0)
+        if not (name := file.read()):
+            name = f"{_JOBS}/{ours}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
+            file.write(name)
     for job, files in itertools.groupby(store.listing(_JOBS), lambda file: "/".join(file.name.split("/")[:2])):
         newest = max(file.published for file in files)
         if job != name and time.time() - newest > _OLD_JOB_SECONDS:

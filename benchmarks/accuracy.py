@@ -11,7 +11,6 @@ the best script.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -32,6 +31,7 @@ from podline.kinds.classification.guesses import Guesses
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import evaluation_spec, training_spec
+from podline.stages.options import TrainingGroup
 from podline.stages.table import EVALUATE, TRAIN
 from podline.store.opening import open_store
 from podline.training.run import configure_process, initial_model
@@ -164,11 +164,6 @@ def _script(text: str) -> Script:
     return Script(optimizer, float(rate), int(batch_size))
 
 
-def _assignment(text: str) -> tuple[str, Json]:
-    path, _, value = text.partition("=")
-    return path, json.loads(value)
-
-
 def main() -> None:
     """Print the table's rows."""
     parser = argparse.ArgumentParser(description="Compare the accuracy of the recipe images and of plain Keras.")
@@ -178,13 +173,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="number of trainings of each way")
     scripts = [Script("adam", 1e-3, 32), Script("adamw", 3e-3, 32)]
     parser.add_argument("--keras", type=_script, nargs="+", default=scripts, help="optimizer:learning rate:batch size")
-    parser.add_argument(
-        "--set", type=_assignment, nargs="*", default=[], help="values of the recipe, as duration.epochs=60"
-    )
+    parser.add_argument("--set", nargs="*", default=[], help="values of the recipe, as duration.epochs=60")
     args = parser.parse_args()
     args.work.mkdir(exist_ok=True)
     # Evaluations during training would cost time on one side only.
-    changes = {"few": [], "conversion.side": args.side, "evaluate_every": None, **dict(args.set)}
+    given = TrainingGroup(assignments=tuple(args.set)).changes()
+    changes = {"few": [], "conversion.side": args.side, "evaluate_every": None, **given}
     found, labels = measured(args.source, str(args.work / "root"), args.seeds, changes, args.keras)
     sys.stdout.write("\n".join(rows(found, labels)) + "\n")
 

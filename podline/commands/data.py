@@ -45,7 +45,6 @@ from podline.documents.versions import Version, versions
 from podline.ledger.inventory.catalogue import (
     Dataset,
     choose_dataset,
-    conversion_of,
     dataset_for,
     datasets,
     manifest_of,
@@ -266,7 +265,7 @@ def _described(store: Store, dataset: Dataset, manifest: Manifest) -> list[str]:
         ),
         f"{store.where(dataset.folder)}",
         f"read {manifest.read:,} = written {manifest.written:,} + quarantined {len(manifest.quarantined):,}",
-        *remarks(manifest, conversion_of(store, dataset.folder)),
+        *remarks(store, dataset.folder, manifest),
         "",
         *(
             f"split {split.name}: {plural(split.records, 'example')} in {plural(len(split.every_shard), 'shard')}, "

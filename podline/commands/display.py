@@ -33,7 +33,8 @@ def shown() -> Iterator[Listener]:
     console = Console(stderr=True, highlight=False)
     # Rich takes a notebook for a terminal, but a notebook would keep each state of a bar.
     if console.is_terminal and not console.is_jupyter:
-        with _Bars(console) as bars:
+        bars = _Bars(console)
+        with bars.progress:
             yield bars.listen
     else:
         yield Lines(lambda line: print(line, file=sys.stderr, flush=True)).listen  # noqa: T201 (this is the terminal)
@@ -99,7 +100,7 @@ class Lines:
 class _Bars:
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress = Progress(
+        self.progress = Progress(
             TextColumn("  {task.description}", style="bold"),
             BarColumn(bar_width=28, style="grey37", complete_style="cyan", finished_style="cyan", pulse_style="cyan"),
             TextColumn("{task.fields[amount]}"),
@@ -111,22 +112,15 @@ class _Bars:
         )
         self._bars: dict[str, tuple[TaskID, float, StagePace]] = {}
 
-    def __enter__(self) -> _Bars:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._progress.stop()
-
     def listen(self, event: Event) -> None:
         """Create, update or finish a bar."""
         stage = event["stage"]
         if event["event"] == "start" and stage not in self._bars:
-            bar = self._progress.add_task(f"{stage:{_NAME_WIDTH}}", total=None, amount="starting", metrics="", left="")
+            bar = self.progress.add_task(f"{stage:{_NAME_WIDTH}}", total=None, amount="starting", metrics="", left="")
             self._bars[stage] = (bar, time.monotonic(), StagePace())
         elif event["event"] == "progress" and stage in self._bars:
             bar, _, pace = self._bars[stage]
-            self._progress.update(
+            self.progress.update(
                 bar,
                 completed=event["done"],
                 total=event["total"] or None,
@@ -146,7 +140,7 @@ class _Bars:
     def _removed(self, stage: str) -> float:
         """Remove a stage's bar; return the time at which the stage started."""
         bar, started, _ = self._bars.pop(stage)
-        self._progress.remove_task(bar)
+        self.progress.remove_task(bar)
         return started
 
     def _line(self, mark: str, stage: str, text: str, style: str) -> None:

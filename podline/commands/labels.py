@@ -32,7 +32,6 @@ from podline.documents.corrections import Correction, corrections, publish_revie
 from podline.documents.suspects import PAGE, newest_suspects
 from podline.ledger.inventory.catalogue import choose_dataset, manifest_of
 from podline.ledger.inventory.forgetting import forget as forget_image
-from podline.ledger.inventory.forgetting import image_of
 from podline.ledger.requests import Request
 from podline.recipes import datasets
 from podline.search.suspects.folds import PARTS, PRECISION, fold_specs, suspects_spec
@@ -227,8 +226,7 @@ def forget(
         traces: Any = entry_points.load(_SEARCH)(store, dataset, prove, reporter) if prove else None
         result = None
         if not prove:
-            image = image_of(store, dataset, str(key))
-            result = forget_image(store, dataset, image, reason or "", reporter, dry_run=dry_run)
+            result = forget_image(store, dataset, str(key), reason or "", reporter, dry_run=dry_run)
     if result is not None:
         answer(result, result.lines, as_json=as_json)
         return

@@ -106,7 +106,10 @@ class Kind(ABC):
 
     @abstractmethod
     def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
-        """Return pictures of n examples with their targets, given field → values (n, …) for the objective's fields."""
+        """Return pictures of n examples with their targets.
+
+        ``records`` has field → values (n, …) for the fields that the objective reads.
+        """
 
     @abstractmethod
     def sheet_block(

@@ -33,6 +33,7 @@ _SIGNS = (JPEG, PNG, b"RIFF", b"BM", b"GIF8", b"II*\0", b"MM\0*", b"II+\0", b"MM
 _UNDECODED = {**dict.fromkeys((b"heic", b"heix", b"mif1", b"msf1", b"hevc"), "HEIC"), b"avif": "AVIF"}
 
 _TIFF = _SIGNS[5:]
+_Tags = TiffImagePlugin.ImageFileDirectory_v2
 # Tags of a TIFF, and its sample formats other than unsigned integers.
 _BITS, _PHOTOMETRIC, _SAMPLES, _PLANES, _EXTRA, _SAMPLE_FORMAT, _LARGEST = 258, 262, 277, 284, 338, 339, 341
 _SAMPLE_FORMATS = {2: "signed integer", 3: "floating-point", 5: "complex", 6: "complex"}
@@ -114,19 +115,12 @@ def open_picture(data: bytes) -> Image.Image:
     return picture
 
 
-def _tags(data: bytes) -> TiffImagePlugin.ImageFileDirectory_v2:
-    """Return the tags of a TIFF's first page."""
-    tags = TiffImagePlugin.ImageFileDirectory_v2(data[: 16 if data[2:4] in (b"+\0", b"\0+") else 8])
-    stream = io.BytesIO(data)
-    stream.seek(tags.next)
-    tags.load(stream)
-    return tags
-
-
 def _check_tiff(data: bytes) -> None:
-    """Refuse a TIFF with samples or channels that neither Pillow nor OpenCV decodes correctly."""
+    """Refuse a TIFF if neither Pillow nor OpenCV decodes the samples or channels of its first page correctly."""
     try:
-        tags = _tags(data)
+        tags, stream = _Tags(data[: 16 if data[2:4] in (b"+\0", b"\0+") else 8]), io.BytesIO(data)
+        stream.seek(tags.next)
+        tags.load(stream)
         bits, kinds = _numbers(tags, _BITS), _numbers(tags, _SAMPLE_FORMAT)
         channels, planes = int(tags.get(_SAMPLES, 1)), tags.get(_PLANES, 1) == 2
         extra = len(_numbers(tags, _EXTRA, ()))
@@ -146,7 +140,7 @@ def _check_tiff(data: bytes) -> None:
         raise PictureError(f"has 16-bit samples in other colours than grey and RGB, {expected}")
 
 
-def _numbers(tags: TiffImagePlugin.ImageFileDirectory_v2, tag: int, default: tuple[int, ...] = (1,)) -> tuple[int, ...]:
+def _numbers(tags: _Tags, tag: int, default: tuple[int, ...] = (1,)) -> tuple[int, ...]:
     found = tags.get(tag, default)
     return tuple(map(int, found)) if isinstance(found, tuple) else (int(found),)
 
@@ -155,8 +149,9 @@ def deep_of(data: bytes, picture: Image.Image) -> Deep | None:
     """Return the interpretation of a 16-bit picture's values; None for a picture of fewer bits."""
     if picture.format == "PNG" and data[_PNG_DEPTH] == 16:
         return Deep(_SIXTEEN, is_inverted=False, has_alpha=True)
-    if picture.format != "TIFF" or max(_numbers(tags := _tags(data), _BITS)) != 16:
+    if not isinstance(picture, TiffImagePlugin.TiffImageFile) or max(_numbers(picture.tag_v2, _BITS)) != 16:
         return None
+    tags = picture.tag_v2
     largest = max(_numbers(tags, _LARGEST, (_SIXTEEN,)))
     white = largest if largest & (largest + 1) == 0 and 255 < largest < _SIXTEEN else _SIXTEEN
     return Deep(white, tags.get(_PHOTOMETRIC) == 0, _numbers(tags, _EXTRA, (0,))[0] in (1, 2))

@@ -33,9 +33,7 @@ RECORDS = "records.parquet"
 COLUMNS = ("split", "key", "digest", "target", "shard", "position")
 _TEXTS = ("split", "target", "shard")
 _DIGEST = pa.binary(IDENTITY_BYTES)
-_STORED = pa.schema(
-    zip(COLUMNS, (pa.string(), _DIGEST, _DIGEST, pa.binary(), pa.string(), pa.int64()), strict=True),
-)
+_STORED = pa.schema(zip(COLUMNS, (pa.string(), _DIGEST, _DIGEST, pa.binary(), pa.string(), pa.int64()), strict=True))
 # In memory, text columns are dictionary-encoded: a few bytes per row.
 _SCHEMA = pa.schema(
     {field.name: pa.dictionary(pa.int32(), field.type) if field.name in _TEXTS else field.type for field in _STORED}

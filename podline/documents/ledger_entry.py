@@ -248,7 +248,7 @@ class Outcome(Frozen):
 
     Attributes:
         split: the evaluated split.
-        measure: name of the main metric: ``top1`` or ``ap``.
+        measure: name of the main metric, such as ``top1`` or ``ap``.
         examples: number of evaluated examples.
         metrics: metrics with 95 % intervals.
         untrained: the main metric of the network with random weights.

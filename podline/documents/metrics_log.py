@@ -273,6 +273,11 @@ _METRICS_LINE: TypeAdapter[MetricsLine] = TypeAdapter(Annotated[MetricsLine, Fie
 _EVENT_LINE = TypeAdapter(EventLine)
 
 
+def rejected_steps(lines: Iterable[MetricsLine]) -> set[int]:
+    """Return the steps at which annealing rejected the state."""
+    return {line.step for line in lines if isinstance(line, AnnealingLine) and not line.accepted}
+
+
 def figures_of(line: StepsLine | EvaluationLine | DecisionLine | StopLine) -> dict[str, float]:
     """Return the numbers of a line by the names of their series, such as ``train/loss``."""
     group = line.split if isinstance(line, EvaluationLine) else line.kind

@@ -136,11 +136,6 @@ class ShardTable(_ByNumber):
         return [row[0] for row in self._row.iter_unpack(self.rows)]
 
     @property
-    def records(self) -> int:
-        """Return the number of records in all shards."""
-        return sum(self.lengths)
-
-    @property
     def _row(self) -> struct.Struct:
         return _row(self.classes, self.indexed)
 

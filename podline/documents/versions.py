@@ -1,16 +1,18 @@
-"""The numbered versions of a data set: the fingerprint of each conversion, and the number of changed records."""
+"""The numbered versions of a data set: fingerprint and changed records of each; the images of the first conversion."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
-from podline.base.errors import StoreError
+from podline.base.errors import StoreError, TakenError
 from podline.base.frozen import Frozen
 from podline.documents.numbered import Series
+from podline.documents.reading import read_model
 from podline.store.contract import Store
 from podline.store.one_writer import writer_of
 
-FOLDER = "versions"
+FOLDER, FIRST_IMAGES = "versions", "first-images"
 _EXTENDED = "extends"
 
 
@@ -93,3 +95,44 @@ def version_of(store: Store, dataset: str, number: str) -> Version:
 def compacted(found: Sequence[Version], content: str) -> str:
     """Return the fingerprint of the newest version with this content; ``content`` itself if there is none."""
     return next((version.fingerprint for version in reversed(found) if version.content == content), content)
+
+
+class FirstImages(Frozen):
+    """The training images when a data set was first converted.
+
+    The recipe for few images chooses its network and values by them, so that all later nights train the same network.
+
+    Attributes:
+        images: number of images.
+        side: median of the images' longer sides, in pixels.
+    """
+
+    images: int
+    side: int
+
+
+def first_images(store: Store, dataset: str) -> FirstImages | None:
+    """Return the number and size of the images at a data set's first conversion; None if they are not recorded.
+
+    Raises:
+        ArtifactError: the document is damaged.
+    """
+    name = _first_images(dataset)
+    if not store.exists(name):
+        return None
+    return read_model(store, name, FirstImages, "a number and size of images", "delete it and give --model")
+
+
+def is_first(store: Store, dataset: str) -> bool:
+    """Return whether a data set was never converted: it has no version and no :class:`FirstImages`."""
+    return not store.exists(_first_images(dataset)) and not versions(store, dataset)
+
+
+def publish_first_images(store: Store, dataset: str, first: FirstImages) -> None:
+    """Record the images of a first conversion, unless another process has done so."""
+    with contextlib.suppress(TakenError):
+        store.publish_json(_first_images(dataset), first.model_dump())
+
+
+def _first_images(dataset: str) -> str:
+    return f"{FIRST_IMAGES}/{dataset}.json"

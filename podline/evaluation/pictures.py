@@ -29,7 +29,6 @@ from podline.settings import machine as settings
 
 BATCH = 1_024
 """Number of pictures whose pixels are decoded into one file."""
-_NAMED = 3
 _HEAD = 32  # bytes by which a picture is recognized
 
 
@@ -168,23 +167,3 @@ def decoded(pictures: Iterable[Asked], becoming: FittedPictures, folder: Path) -
             yield Batch(
                 1 + part * BATCH, [waiting.popleft() for _ in some], some, kept, pixels.reshape(-1, *becoming.shape)
             )
-
-
-def without_left_out(batches: Iterable[Batch], left_out: list[str], *, refuse: bool) -> Iterator[Batch]:
-    """Yield batches, and add a line to ``left_out`` for each picture that cannot be decoded.
-
-    Raises:
-        SourceError: ``refuse`` is set, and a picture cannot be decoded.
-    """
-    for batch in batches:
-        for picture, look in zip(batch.asked, batch.looks, strict=True):
-            if look.reason and refuse:
-                raise SourceError(f"{picture.name} {look.reason}")
-            left_out += [f"{picture.name} {look.reason}"] if look.reason else []
-        yield batch
-
-
-def left_out_lines(left_out: Sequence[str]) -> list[str]:
-    """Return lines about the first pictures that are left out, and a line with the number of further ones."""
-    more = len(left_out) - _NAMED
-    return [f"left out: {line}" for line in left_out[:_NAMED]] + ([f"and {more:,} more"] if more > 0 else [])

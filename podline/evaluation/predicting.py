@@ -31,11 +31,11 @@ from podline.data.images.settings import ClassesSettings, ImagesSettings
 from podline.data.picture_sandbox import PictureFile, PictureSandbox, read_picture_file
 from podline.data.pictures import Form
 from podline.data.sources.decoding import FittedPictures
-from podline.documents.forgotten import forgotten
+from podline.documents.corrections import forgotten
 from podline.documents.manifest import read_manifest
 from podline.evaluation.answer_table import write_table
 from podline.evaluation.forward import finished_model
-from podline.evaluation.pictures import Batch, asked_for, decoded, is_picture_file, left_out_lines, without_left_out
+from podline.evaluation.pictures import Batch, asked_for, decoded, is_picture_file
 from podline.ledger.inventory.catalogue import training_of
 from podline.settings import machine as settings
 from podline.stages.from_recipe import converter_settings
@@ -44,6 +44,7 @@ from podline.store.contract import Store
 from podline.store.local_files import appearing
 from podline.store.opening import open_store
 
+_NAMED = 3  # number of left-out pictures that the summary names
 MOST_LISTED = 1_000
 """Largest number of pictures whose answers are listed without a table."""
 _FEW = 8  # number of original pictures in memory, which may be of any size
@@ -120,7 +121,7 @@ class Predictor:
         known = forgotten(self._store, self.manifest.dataset)
         form, most = self.reader.form(self.manifest), settings.load().parse_pixels
         height, width, channels = form.shape
-        return FittedPictures((height, width, channels), form.fit, tuple(known.items()), white=form.white, most=most)
+        return FittedPictures((height, width, channels), form.fit, known, white=form.white, most=most)
 
     def answers(self, images: Array) -> Iterator[Any]:
         """Yield the model's output for each of the images, uint8 (n, height, width, channels), computed in batches.
@@ -180,11 +181,12 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
             summary = write_table(Path(spec.table), batches, answers, tells, names, spec.top)
             result = result.changed(table=spec.table, summary=summary)
         else:
-            files = all(is_picture_file(Path(path)) for path in spec.images)
-            left_out = list[str]()
-            predictions = tuple(_written(predictor, without_left_out(batches, left_out, refuse=files), Path(spec.out)))
+            refuse, left_out = all(is_picture_file(Path(path)) for path in spec.images), list[str]()
+            predictions = tuple(_written(predictor, batches, Path(spec.out), left_out, refuse=refuse))
+            summary = [f"left out: {line}" for line in left_out[:_NAMED]]
+            summary += [f"and {len(left_out) - _NAMED:,} more"] if len(left_out) > _NAMED else []
             listed = str(Path(spec.out) / PREDICTIONS)
-            result = result.changed(pictures=predictions, json_file=listed, summary=tuple(left_out_lines(left_out)))
+            result = result.changed(pictures=predictions, json_file=listed, summary=tuple(summary))
             _write(Path(result.json_file), (json.dumps(document(predictions), indent=2) + "\n").encode())
     reporter.progress(total, total, "pictures")
     return result.changed(seconds=time.monotonic() - started)
@@ -200,11 +202,24 @@ def _said_of(predictor: Predictor, batch: Batch, most: int | None = None) -> Ite
         )
 
 
-def _written(predictor: Predictor, batches: Iterable[Batch], out: Path) -> Iterator[PicturePrediction]:
-    """Yield the answers to pictures; for people, also write each picture with skeletons into the folder."""
+def _written(
+    predictor: Predictor, batches: Iterable[Batch], out: Path, left_out: list[str], *, refuse: bool
+) -> Iterator[PicturePrediction]:
+    """Yield the answers to pictures; for people, also write each picture with skeletons into the folder.
+
+    A picture that cannot be decoded is refused, or else added to ``left_out`` as a line.
+    """
     used = set[str]()
     with PictureSandbox() as sandbox:
         for batch in batches:
+            bad = [
+                f"{asked.name} {look.reason}"
+                for asked, look in zip(batch.asked, batch.looks, strict=True)
+                if look.reason
+            ]
+            if bad and refuse:
+                raise SourceError(bad[0])
+            left_out += bad
             for place, answer in zip(batch.kept, _said_of(predictor, batch), strict=True):
                 if answer.people is None:
                     yield answer

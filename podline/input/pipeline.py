@@ -159,14 +159,8 @@ class TrainingInput(_Batches):
         if not (isinstance(settings, AugmentationSettings) and settings.mixes):
             return made
         partners = self.order.partners(epoch, ids)
-        others = augment(
-            self.reader.gather(self.order.records(partners), self.fields),
-            partners,
-            settings,
-            seed,
-            epoch,
-            self.manifest,
-        )
+        stored = self.reader.gather(self.order.records(partners), self.fields)
+        others = augment(stored, partners, settings, seed, epoch, self.manifest)
         return mixed(made, others, settings, Chance(seed, epoch, ids))
 
     @property

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from podline.documents.ledger_entry import CodeVersion, Environment, Origin
+from podline.documents.ledger_entry import CodeVersion, Origin
 
 NO_PART_OF_TRAINING = frozenset({"keep", "promotion"})
 """Fields of a recipe that do not change a training: number of kept checkpoints, promotion rules."""
 # Fields with arbitrary keys: a missing key is a different setting here, not a setting that an older version lacked.
 _FREE = frozenset({"options", "also", "code", "conversion", "changes"})
+# Packages that affect a training's result.
 _PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "numpy", "opencv-python-headless")
 
 
@@ -44,14 +45,11 @@ def training_key(origin: Origin) -> str:
     given = origin.settings.get("recipe", {})
     recipe = {name: value for name, value in given.items() if name not in (*NO_PART_OF_TRAINING, "seed")}
     code = origin.code.modules or origin.code.model_dump(mode="json")
-    return json.dumps([recipe, origin.data.fingerprint, code, libraries(origin.environment)], sort_keys=True)
+    packages = origin.environment.packages
+    libraries = {name: packages[name] for name in _PACKAGES if name in packages}
+    return json.dumps([recipe, origin.data.fingerprint, code, libraries], sort_keys=True)
 
 
 def same_code(one: CodeVersion, other: CodeVersion) -> bool:
     """Return whether two versions have equal training and evaluation modules, even at different commits."""
     return one.modules == other.modules if one.modules and other.modules else one == other
-
-
-def libraries(environment: Environment) -> dict[str, str]:
-    """Return package → version for the packages that affect a training's result."""
-    return {name: environment.packages[name] for name in _PACKAGES if name in environment.packages}

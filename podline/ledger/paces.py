@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from podline.base.frozen import JsonObject
 from podline.documents.ledger_entry import Entry, Environment, Training
 from podline.ledger import ledger
 from podline.ledger.alike import same_but_for_seed
-from podline.ledger.slowness import MOST, MachinePace, Slowness, growth, slowness
+from podline.ledger.slowness import MOST, MachinePace, growth, slowness
 from podline.stages.specs import TrainResult
 from podline.store.contract import Store
 
@@ -25,8 +23,7 @@ def paces_of(entry: Entry) -> dict[str, MachinePace]:
     """Return stage → pace for the stages whose result was not reused."""
     found, where = {}, entry.environment
     if entry.training is not None and entry.training.examples_per_second > 0:
-        told = entry.training
-        found[TRAIN] = trained_at(told, where)
+        found[TRAIN] = trained_at(entry.training, where)
     counts = {"evaluate": entry.outcome.examples if entry.outcome else 0}
     records = sum(split.records for split in entry.data.splits.values()) if entry.data else 0
     counts |= {"convert": records, "validate": records}
@@ -52,65 +49,50 @@ def trained_at(training: Training | TrainResult, where: Environment) -> MachineP
     )
 
 
-def slow_training(
-    store: Store, recipe: str, settings: JsonObject, now: MachinePace, *, until: float | None = None
-) -> Slowness | None:
-    """Return a slowdown of a training against the latest runs, or of the latest runs against two months ago, or None.
+def slow_training(store: Store, recipe: str, settings: JsonObject, now: MachinePace, until: float) -> str:
+    """Describe how much slower a training is than the latest runs, or these than runs two months ago; else empty.
 
     Args:
         store: the store.
         recipe: name of the recipe.
         settings: the recipe's settings, in the ledger's form.
         now: the training's pace.
-        until: Unix time at which the training ended; None while the training runs.
+        until: Unix time at which the training ended.
 
     Raises:
         StoreError: the ledger cannot be read.
     """
-    ended = time.time() if until is None else until
-    before = earlier(store, recipe, settings, TRAIN, ended, now)
+    before = earlier(store, recipe, settings, until, now)
     if found := slowness(now, before):
         return found
-    past = earlier(store, recipe, settings, TRAIN, ended - _LONG_AGO, now)
+    past = earlier(store, recipe, settings, until - _LONG_AGO, now)
     return growth([*before, now], [pace for pace in past if pace not in before])
 
 
 def earlier(
-    store: Store,
-    recipe: str,
-    settings: JsonObject,
-    stage: str,
-    until: float | None = None,
-    but: MachinePace | None = None,
+    store: Store, recipe: str, settings: JsonObject, until: float, but: MachinePace | None = None
 ) -> list[MachinePace]:
-    """Return a stage's paces in the latest runs of a recipe with equal settings except the seed, oldest first.
+    """Return the paces of the latest trainings of a recipe with equal settings except the seed, oldest first.
 
-    A finished stage counts even if a later stage failed. Damaged entries are skipped.
+    A finished training counts even if a later stage failed. Damaged entries are skipped.
 
     Args:
         store: the store.
         recipe: name of the recipe.
         settings: the recipe's settings, in the ledger's form.
-        stage: name of the stage.
         until: Unix time; later runs are ignored.
         but: the pace of the current run, which is left out.
 
     Raises:
         StoreError: the ledger cannot be read.
     """
-    moment = None if until is None else datetime.fromtimestamp(until, UTC)
-    wanted = itertools.islice(ledger.names(store, recipe=recipe, until=moment), _READ)
+    wanted = itertools.islice(ledger.names(store, recipe=recipe, until=datetime.fromtimestamp(until, UTC)), _READ)
     found: list[MachinePace] = []
-    for pace in _paces(store, wanted, settings, stage):
+    for entry in ledger.entries(store, wanted, damaged=lambda _: None):
+        pace = paces_of(entry).get(TRAIN) if same_but_for_seed(entry.settings.get("recipe", {}), settings) else None
         # A run that reused a finished training repeats its pace.
-        if pace not in (*found, but):
+        if pace and pace not in (*found, but):
             found.append(pace)
         if len(found) == MOST:
             break
     return found[::-1]
-
-
-def _paces(store: Store, wanted: Iterator[ledger.Named], settings: JsonObject, stage: str) -> Iterator[MachinePace]:
-    for entry in ledger.entries(store, wanted, damaged=lambda _: None):
-        if same_but_for_seed(entry.settings.get("recipe", {}), settings) and stage in (paces := paces_of(entry)):
-            yield paces[stage]

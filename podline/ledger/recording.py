@@ -37,7 +37,7 @@ from podline.documents.ledger_entry import (
     Training,
     WaitingTime,
 )
-from podline.documents.manifest import Manifest, SplitInfo, read_manifest
+from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import METRICS, AnnealingLine, MetricsLines
 from podline.documents.origins import ORIGIN, keep_origin, read_origin
 from podline.ledger import ledger, provenance
@@ -153,8 +153,9 @@ class Notes:
         self._tracking = machine.tracking
         if machine.tracking:
             require_extra("mlflow", f"tracking={machine.tracking}")
+        kept = {name: value for name, value in flat(plain(machine)).items() if name not in _LEFT_OUT}
         self._update(
-            settings={"recipe": plain(recipe), "machine": _machine(machine)},
+            settings={"recipe": plain(recipe), "machine": kept},
             overridden=overridden(recipe),
             seeds={"recipe": recipe.seed},
             environment=self.entry.environment.model_copy(update={"strategy": strategy}),
@@ -390,7 +391,13 @@ def data_of(manifest: Manifest) -> Data:
         fingerprint=manifest.fingerprint,
         converter=manifest.converter,
         source=digests.of_json([file.model_dump(mode="json") for file in manifest.source]),
-        splits={split.name: Split(records=split.records, sha256=_sha256(split)) for split in manifest.splits},
+        splits={
+            split.name: Split(
+                records=split.records,
+                sha256=split.content or digests.of_json([shard.sha256 for shard in split.shards]),
+            )
+            for split in manifest.splits
+        },
         classes=len(manifest.class_names),
         quarantined=len(manifest.quarantined),
     )
@@ -445,15 +452,6 @@ def _state(error: BaseException | None) -> State:
         return "finished"
     # A BaseException that is no Exception means an interrupt, Prefect's cancellation or an exit.
     return "failed" if isinstance(error, Exception) and not isinstance(error, PrunedError) else "cancelled"
-
-
-def _machine(machine: Settings) -> dict[str, Any]:
-    settings = flat(plain(machine))
-    return {name: value for name, value in settings.items() if name not in _LEFT_OUT}
-
-
-def _sha256(split: SplitInfo) -> str:
-    return split.content or digests.of_json([shard.sha256 for shard in split.shards])
 
 
 def _annealing(of: str, judged: list[AnnealingLine]) -> AnnealingSummary | None:

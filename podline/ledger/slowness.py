@@ -18,8 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from podline.base.figures import duration
 from podline.base.plurals import plural
 from podline.documents.ledger_entry import Load
+from podline.ledger.time_spent import CLASSES, LOSSES
 
 MOST, LEAST, ENOUGH = 10, 3, 5
 FACTOR, SPREADS, FEW_SPREADS, LEAST_SPREAD = 1.5, 6.0, 10.0, 0.05
@@ -60,21 +62,8 @@ class MachinePace(NamedTuple):
     load: Load | None = None
 
 
-class Slowness(NamedTuple):
-    """A slowdown of a stage: factor, reference such as ``the last 5 runs``, and cause."""
-
-    factor: float
-    usual: str
-    cause: str
-
-    def __str__(self) -> str:
-        """Describe the slowdown in one line."""
-        factor = f"{self.factor:.1f}" if self.factor < 10 else f"{self.factor:.0f}"
-        return f"{factor} × slower than {self.usual}: {self.cause}"
-
-
-def slowness(now: MachinePace, before: Sequence[MachinePace]) -> Slowness | None:
-    """Return the slowdown of a stage; None if the stage is not slow, or there are too few runs to compare.
+def slowness(now: MachinePace, before: Sequence[MachinePace]) -> str:
+    """Describe the slowdown of a stage; empty if the stage is not slow, or there are too few runs to compare.
 
     Args:
         now: the pace of the stage.
@@ -89,52 +78,36 @@ def slowness(now: MachinePace, before: Sequence[MachinePace]) -> Slowness | None
     allowed = (SPREADS if len(compared) >= ENOUGH else FEW_SPREADS) * spread
     slower = math.log(now.seconds) - usual
     if slower <= max(math.log(FACTOR), allowed / 2):
-        return None
+        return ""
     causes = _causes(now, compared)
     if not causes and slower <= allowed:
-        return None
-    return Slowness(math.exp(slower), f"the last {plural(len(compared), 'run')}", _in_words(causes))
+        return ""
+    return _described(math.exp(slower), f"the last {plural(len(compared), 'run')}", causes)
 
 
-def growth(recent: Sequence[MachinePace], past: Sequence[MachinePace]) -> Slowness | None:
-    """Return the slowdown of a stage over months; None without one, or if there are too few runs.
+def growth(recent: Sequence[MachinePace], past: Sequence[MachinePace]) -> str:
+    """Describe the slowdown of a stage over months; empty without one, or if there are too few runs.
 
     Args:
         recent: paces of the latest runs, oldest first.
         past: paces of runs two months before.
     """
     if not recent:
-        return None
+        return ""
     now, then = ([pace for pace in paces if pace.devices == recent[-1].devices] for paces in (recent, past))
     if min(len(now), len(then)) < ENOUGH:
-        return None
+        return ""
     (usual, spread), (before, spread_before) = _logarithms(now), _logarithms(then)
     # The standard error of a median is 1.25 times that of a mean.
     error = 1.25 * math.hypot(spread / math.sqrt(len(now)), spread_before / math.sqrt(len(then)))
     if usual - before <= max(math.log(GROWTH), ERRORS * error):
-        return None
+        return ""
     causes = _causes(now[-1]._replace(seconds=math.exp(usual)), then)
-    return Slowness(math.exp(usual - before), f"{plural(len(then), 'run')} two months before", _in_words(causes))
+    return _described(math.exp(usual - before), f"{plural(len(then), 'run')} two months before", causes)
 
 
-class Loss(NamedTuple):
-    """A class of time that took more than usual.
-
-    Attributes:
-        kind: see :data:`podline.ledger.time_spent.CLASSES`.
-        seconds: the time in this night.
-        usual: the median time in earlier nights, in seconds.
-        nights: number of earlier nights.
-    """
-
-    kind: str
-    seconds: float
-    usual: float
-    nights: int
-
-
-def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]], kinds: Iterable[str]) -> list[Loss]:
-    """Return the classes of time that took significantly longer than in earlier nights.
+def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]]) -> list[str]:
+    """Return a line for each class of lost time that took significantly longer than in earlier nights.
 
     The excess must be above the share :data:`LEAST_LOSS` of a median night, and above as many robust standard
     deviations as in :func:`slowness`.
@@ -142,7 +115,6 @@ def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]], kind
     Args:
         now: class → seconds of a night.
         before: class → seconds of earlier nights, oldest first.
-        kinds: the classes to check.
     """
     latest = before[-MOST:]
     if len(latest) < LEAST:
@@ -150,12 +122,14 @@ def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]], kind
     night = median(sum(spent.values()) for spent in latest)
     spreads = SPREADS if len(latest) >= ENOUGH else FEW_SPREADS
     found = []
-    for kind in kinds:
+    for kind in LOSSES:
         took = [spent.get(kind, 0.0) for spent in latest]
         usual, more = median(took), now.get(kind, 0.0) - median(took)
         allowed = spreads * _TO_SIGMA * median(abs(each - usual) for each in took)
         if more > max(LEAST_LOSS * night, allowed):
-            found.append(Loss(kind, now[kind], usual, len(latest)))
+            usually = f"usually {duration(usual)}" if usual else "none"
+            nights = plural(len(latest), "night")
+            found.append(f"{CLASSES[kind]}: {duration(now[kind])}, {usually} in the last {nights}")
     return found
 
 
@@ -165,20 +139,20 @@ def _logarithms(paces: Sequence[MachinePace]) -> tuple[float, float]:
     return usual, max(LEAST_SPREAD, _TO_SIGMA * median(abs(math.log(pace.seconds) - usual) for pace in paces))
 
 
-def _crowded(now: MachinePace) -> Slowness | None:
-    """Estimate the slowdown from the cores that other processes and the hypervisor used; None if below FACTOR."""
+def _crowded(now: MachinePace) -> str:
+    """Describe the slowdown by the cores that other processes and the hypervisor used; empty if below FACTOR."""
     load = now.load
     if (
         load is None
         or "cpu" not in now.devices.lower()
         or load.own + load.others + load.stolen < _SATURATED * load.cores
     ):
-        return None
+        return ""
     # Without the others, a training that uses all cores would also have had their cores.
     factor = load.cores / max(load.own, load.cores - load.others - load.stolen)
     if factor <= FACTOR:
-        return None
-    return Slowness(factor, "on this machine alone, by estimate", "; ".join(_lost(load, [])))
+        return ""
+    return _described(factor, "on this machine alone, by estimate", _lost(load, []))
 
 
 def _causes(now: MachinePace, before: Sequence[MachinePace]) -> list[str]:
@@ -204,8 +178,9 @@ def _causes(now: MachinePace, before: Sequence[MachinePace]) -> list[str]:
     return found
 
 
-def _in_words(causes: Sequence[str]) -> str:
-    return "; ".join(causes) or "the cause is unknown"
+def _described(factor: float, usual: str, causes: Sequence[str]) -> str:
+    shown = f"{factor:.1f}" if factor < 10 else f"{factor:.0f}"
+    return f"{shown} × slower than {usual}: {'; '.join(causes) or 'the cause is unknown'}"
 
 
 def _lost(load: Load, before: Sequence[Load]) -> list[str]:

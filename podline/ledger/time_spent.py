@@ -14,11 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from podline.base.figures import duration, percent
-from podline.base.plurals import plural
 from podline.base.stopwatch import since
 from podline.documents.ledger_entry import WaitingTime
 from podline.documents.metrics_log import EvaluationLine, EventLine, MetricsLine, StepsLine
-from podline.ledger.slowness import Loss
 
 CLASSES: Mapping[str, str] = {
     "steps": "productive training steps",
@@ -203,12 +201,6 @@ def _begins(event: EventLine, attempt: Attempt) -> bool:
 
 def _rounded(spent: Mapping[str, float]) -> dict[str, float]:
     return {kind: round(spent[kind], 3) for kind in CLASSES if round(spent.get(kind, 0.0), 3) > 0}
-
-
-def loss_in_words(loss: Loss) -> str:
-    """Describe a class of time that took longer than usual, in one line."""
-    usual = f"usually {duration(loss.usual)}" if loss.usual else "none"
-    return f"{CLASSES[loss.kind]}: {duration(loss.seconds)}, {usual} in the last {plural(loss.nights, 'night')}"
 
 
 def in_words(spent: Mapping[str, float]) -> str:

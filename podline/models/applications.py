@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from podline.base.errors import SettingsError
 from podline.models.blocks import classifier
 from podline.models.keras_internals import fresh_names
+from podline.models.variables import by_layer
 from podline.models.weights_files import Layers
 from podline.recipes.settings import ModelSettings
 
@@ -53,11 +53,10 @@ def weights_of(application: Callable[..., keras.Model], file: Path) -> Layers:
     """Return the weights of an application from its published file, by layer names as in a new process."""
     with fresh_names():
         network = _network(application, (224, 224, 3), weights=str(file))
-    layers: Layers = {}
-    for variable in network.weights:
-        owner, _, name = variable.path.rpartition("/")
-        layers.setdefault(owner, {})[name] = np.asarray(variable)
-    return layers
+    return {
+        layer: {name: variable.numpy() for name, variable in variables.items()}
+        for layer, variables in by_layer(network).items()
+    }
 
 
 def _network(

@@ -89,16 +89,12 @@ def set_initializer(variable: keras.Variable, initializer: Initializer) -> None:
 
 def without_sum(optimizer: keras.optimizers.Optimizer) -> None:
     """Make an optimizer not sum gradients over the replicas, because they are already summed."""
-    optimizer._all_reduce_sum_gradients = _as_they_are
+    optimizer._all_reduce_sum_gradients = lambda gradients_and_variables: gradients_and_variables
 
 
 def place_in(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
     """Return the index of a variable in the list of variables that an optimizer was built for."""
     return optimizer._get_variable_index(variable)
-
-
-def _as_they_are(gradients_and_variables: Any) -> Any:
-    return gradients_and_variables
 
 
 def _graph(model: Any) -> Any:

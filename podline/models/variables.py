@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from podline.base.arrays import Array, Arrays
 from podline.base.errors import ArtifactError
@@ -95,11 +94,14 @@ def kernels_of(layer: keras.layers.Layer) -> list[keras.Variable]:
     return [variable for variable in layer.trainable_variables if is_kernel(variable)]
 
 
-def is_averaged(variable: keras.Variable) -> bool:
-    """Return whether a variable is of a floating-point dtype, so that a moving average of it makes sense."""
-    return tf.as_dtype(variable.dtype).is_floating
+def by_layer(model: keras.Model) -> dict[str, dict[str, keras.Variable]]:
+    """Return layer → variable name → variable, for weights with a NumPy floating-point dtype.
 
-
-def floating(model: keras.Model) -> list[keras.Variable]:
-    """Return the weights with a NumPy floating-point dtype: not bfloat16, counters or random seeds."""
-    return [variable for variable in model.weights if np.issubdtype(np.dtype(variable.dtype), np.floating)]
+    Thus bfloat16 weights, counters and random seeds are left out. A layer within another is named ``outer/inner``.
+    """
+    layers: dict[str, dict[str, keras.Variable]] = {}
+    for variable in model.weights:
+        if np.issubdtype(np.dtype(variable.dtype), np.floating):
+            owner, _, name = variable.path.rpartition("/")
+            layers.setdefault(owner, {})[name] = variable
+    return layers

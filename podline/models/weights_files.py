@@ -43,12 +43,7 @@ def read_weights(file: Path, kinds: Sequence[str] = _KINDS) -> Layers:
         size = file.lstat().st_size
         limits = limits_of(size, memory=3.0)
         with tempfile.TemporaryDirectory(prefix="podline-weights-") as folder:
-            paths = confined(
-                write_arrays,
-                *(file, kind, size, Path(folder)),
-                what=f"init={file}",
-                limits=limits,
-            )
+            paths = confined(write_arrays, file, size, Path(folder), what=f"init={file}", limits=limits)
             for number, path in enumerate(paths):
                 owner, _, variable = path.rpartition("/")
                 layers.setdefault(owner, {})[variable] = np.load(f"{folder}/{number}.npy", allow_pickle=False)

@@ -32,7 +32,7 @@ Named = Iterator[tuple[str, Array]]
 """The arrays of a file with their paths."""
 
 
-def write_arrays(file: Path, kind: str, size: int, folder: Path) -> list[str]:
+def write_arrays(file: Path, size: int, folder: Path) -> list[str]:
     """Write a file's floating-point arrays as ``0.npy``, ``1.npy`` and so on.
 
     Returns:
@@ -44,7 +44,7 @@ def write_arrays(file: Path, kind: str, size: int, folder: Path) -> list[str]:
     """
     paths: list[str] = []
     try:
-        for path, values in _at_most(bounds.unpacked(size), file, READERS[kind](file)):
+        for path, values in _at_most(bounds.unpacked(size), file, READERS[file.suffix](file)):
             np.save(folder / f"{len(paths)}.npy", values, allow_pickle=False)
             paths.append(path)
     except (ArtifactError, MemoryError):

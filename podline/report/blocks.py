@@ -17,6 +17,7 @@ from podline.base import figures
 from podline.base.drawing.svg import Svg
 from podline.base.plain import plain
 from podline.compare.settings import NONE
+from podline.compare.words import Word
 from podline.report.escaping import Markdown, markdown, unbroken
 
 # Length of a table's label for screen readers, in characters.
@@ -316,29 +317,42 @@ class Standing(Block):
         return markdown("; ".join((f"{self.strong}{self.text}".removesuffix("." if self.lines else ""), *self.lines)))
 
 
+class Change(NamedTuple):
+    """The change of a metric.
+
+    Attributes:
+        text: the signed difference, or why there is none; empty without a comparison.
+        word: the verdict, see :data:`podline.compare.words.Word`; empty without a verdict.
+    """
+
+    text: str = ""
+    word: Word | Literal[""] = ""
+
+    def __html__(self) -> Markup:
+        arrow = sign(figures.arrow(self.text)) if self.word else ""
+        span = Markup('<span class="change {}">{}{}</span>')
+        return span.format(self.word, arrow, self.text) if self.text else Markup()
+
+
 class Tile(NamedTuple):
     """A single metric.
 
     Attributes:
         name: name of the metric.
         figure: value of the metric, with its interval.
-        change: the signed difference from the compared run; empty without a compared run.
-        word: the verdict on the change: ``better``, ``worse``, ``noise``; empty without a change.
+        change: the difference from the compared run.
         line: a sparkline of the last nights, as SVG.
     """
 
     name: str
     figure: str
-    change: str = ""
-    word: str = ""
+    change: Change = Change()
     line: Markup = Markup()
 
     def __html__(self) -> Markup:
-        changed = Markup(' <span class="change {}">{}{}</span>')
-        change = changed.format(self.word, sign(figures.arrow(self.change)), self.change) if self.change else ""
-        return Markup("<div><dt>{}</dt><dd>{}{}{}</dd></div>").format(
-            self.name, unbroken(self.figure), change, self.line
-        )
+        change = Markup(" {}").format(self.change) if self.change.text else ""
+        row = Markup("<div><dt>{}</dt><dd>{}{}{}</dd></div>")
+        return row.format(self.name, unbroken(self.figure), change, self.line)
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,7 @@ from podline.compare.settings import NONE
 from podline.compare.words import signed
 from podline.documents.completion import record_files
 from podline.documents.ledger_entry import Entry
-from podline.documents.metrics_log import (
-    AnnealingLine,
-    EvaluationLine,
-    StepsLine,
-    metrics_of,
-)
+from podline.documents.metrics_log import EvaluationLine, StepsLine, metrics_of, rejected_steps
 from podline.recipes.measures import change_text
 from podline.report.blocks import Block, Chart, Code, Kicker, Standing, Table, Text, Title
 from podline.report.charts import COLOURS
@@ -81,7 +76,7 @@ def _curves(store: Store, entry: Entry, label: str) -> _Curves:
         label,
         log.steps(MOST_POINTS),
         [line for line in lines if isinstance(line, EvaluationLine)],
-        {line.step for line in lines if isinstance(line, AnnealingLine) and not line.accepted},
+        rejected_steps(lines),
     )
 
 

@@ -13,7 +13,6 @@ from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import (
     EVENTS,
-    AnnealingLine,
     DecisionLine,
     EvaluationLine,
     EventLine,
@@ -24,7 +23,7 @@ from podline.documents.metrics_log import (
 )
 from podline.documents.model_description import ModelDescription, read_description
 from podline.documents.origins import read_origin
-from podline.ledger.inventory.catalogue import conversion_of, remarks, training_of
+from podline.ledger.inventory.catalogue import remarks, training_of
 from podline.ledger.paces import slow_training, trained_at
 from podline.ledger.recording import plain
 from podline.ledger.time_spent import time_of_training
@@ -78,11 +77,6 @@ class RunFacts:
     milliseconds: float
     standing: RunStanding
 
-    @property
-    def rejected(self) -> frozenset[int]:
-        """The steps at which annealing rejected the state."""
-        return frozenset(line.step for line in self.decisions if isinstance(line, AnnealingLine) and not line.accepted)
-
 
 def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
     """Read the data of a run's report; damaged files of other runs only cause warnings to ``reporter``.
@@ -104,7 +98,7 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         store=store,
         spec=spec,
         manifest=manifest,
-        remarks=tuple(remarks(manifest, conversion_of(store, spec.dataset_folder))),
+        remarks=tuple(remarks(store, spec.dataset_folder, manifest)),
         recipe=recipe,
         model=read_description(store, spec.folder),
         training=training,
@@ -127,7 +121,7 @@ def _slow(store: Store, recipe: Recipe, training: TrainResult, origin: Origin | 
     if origin is None or training.examples_per_second <= 0:
         return ""
     now = trained_at(training, origin.environment)
-    found = slow_training(store, recipe.name, plain(recipe), now, until=until)
+    found = slow_training(store, recipe.name, plain(recipe), now, until)
     return f"Training was {found}." if found else ""
 
 

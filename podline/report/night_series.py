@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from podline.base import figures
 from podline.compare.comparison import unpaired
-from podline.compare.words import Word, word_of
+from podline.compare.words import word_of
 from podline.contract.noise import MOST_TRAININGS
 from podline.documents.ledger_entry import Entry, Outcome, PromotionSummary, WaitingTime
 from podline.documents.metric import Metric
 from podline.ledger.alike import same_but_for_seed, training_key
 from podline.ledger.paces import paces_of
 from podline.ledger.slowness import MOST, MachinePace, losses, slowness
-from podline.ledger.time_spent import LOSSES, loss_in_words
 from podline.recipes import measures
 from podline.recipes.kind_table import facts_by_measure
 from podline.recipes.measures import measure_named
+from podline.report.blocks import Change
 from podline.report.ledger_lines import waiting_in_words
 from podline.report.over_nights import NightsChart, Point
 
@@ -35,18 +35,6 @@ _WRITE: dict[str, Callable[[float], str]] = {
     "Training records": figures.short_count,
 }
 _SPEED, _PRODUCTIVE, _WAITING, _RECORDS = _WRITE
-
-
-class Change(NamedTuple):
-    """The change of the main metric since the previous night, as text and as a verdict.
-
-    Attributes:
-        text: the change, or why there is none; empty without a comparison.
-        word: the verdict, see :data:`podline.compare.words.Word`; empty without a comparison.
-    """
-
-    text: str = ""
-    word: Word | Literal[""] = ""
 
 
 class _Result(NamedTuple):
@@ -142,7 +130,7 @@ class NightSeries:
             if pace not in before and (found := slowness(pace, before)):
                 texts.append(f"{stage} {found}")
         spent = [each for night, each in self._spent.items() if night != night_of(entry)]
-        texts += map(loss_in_words, losses(entry.spent, spent, LOSSES))
+        texts += losses(entry.spent, spent)
         return "; ".join(texts)
 
     def add(self, entry: Entry) -> None:

@@ -25,10 +25,10 @@ from podline.documents.ledger_entry import Entry, Outcome
 from podline.ledger import ledger
 from podline.recipes import measures
 from podline.recipes.measures import measure_named
-from podline.report.blocks import Block, Chart, Code, Fold, Grid, Kicker, Standing, Text, Title, sign
+from podline.report.blocks import Block, Change, Chart, Code, Fold, Grid, Kicker, Standing, Text, Title
 from podline.report.document import document
 from podline.report.escaping import unbroken
-from podline.report.night_series import AllSeries, Change, KnownFigures, NightSeries, night_of
+from podline.report.night_series import AllSeries, KnownFigures, NightSeries, night_of
 from podline.report.over_nights import line, ticks
 from podline.store.contract import BUCKET_SCHEME, INDEX, Store
 
@@ -371,7 +371,7 @@ def _row(row: _Row, *, began: bool) -> Markup:
         cells.append(Markup('<td role="cell" class="cause" colspan="2">{}</td>').format(_shortened(entry.cause)))
     else:
         figure = measures.with_name(entry.outcome.measure, _main(entry.outcome)) if entry.outcome else ""
-        cells += [_cell("number figure", figure), _cell("number changed", _changed(row.change))]
+        cells += [_cell("number figure", figure), _cell("number changed", escape(row.change))]
     slower = Markup('<br><span class="slow">{}</span>').format(unbroken(row.slow)) if row.slow else ""
     cells.append(_cell("number took", Markup("{}{}").format(unbroken(figures.duration(entry.seconds)), slower)))
     cells.append(_cell("reused", _reused(entry)))
@@ -400,13 +400,6 @@ def _run(row: _Row) -> Markup:
 def _link(row: _Row, text: str) -> Markup:
     address = f"{row.base}{quote(row.entry.report)}" if row.entry.report else ""
     return Markup('<a href="{}">{}</a>').format(address, text) if address else escape(text)
-
-
-def _changed(change: Change) -> Markup:
-    if not change.text:
-        return Markup()
-    arrow = figures.arrow(change.text) if change.word else ""
-    return Markup('<span class="change {}">{}{}</span>').format(change.word, sign(arrow), change.text)
 
 
 def _verdict(entry: Entry) -> str:

@@ -11,7 +11,15 @@ from podline.data.versions.changed_data import compared, pictures
 from podline.documents.initial_weights import read_initial_weights
 from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest
-from podline.documents.metrics_log import DecisionLine, EarlyStopLine, EventLine, FindingLine, PlateauLine, StepsLine
+from podline.documents.metrics_log import (
+    DecisionLine,
+    EarlyStopLine,
+    EventLine,
+    FindingLine,
+    PlateauLine,
+    StepsLine,
+    rejected_steps,
+)
 from podline.documents.model_description import ModelDescription
 from podline.ledger.inventory.catalogue import training_of, version_before
 from podline.ledger.time_spent import CLASSES
@@ -53,7 +61,7 @@ _PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "apache-beam", "prefect", 
 def training(run: RunFacts) -> Iterator[Block]:
     """Show the training curves, the speed, and the decisions based on evaluations."""
     steps = run.steps
-    held_out = (run.evaluations, run.rejected)
+    held_out = (run.evaluations, rejected_steps(run.decisions))
     drawn = [Chart(charts.curve("Loss", "loss", steps, *held_out), "Loss")]
     if not all(math.isnan(line.accuracy) for line in steps):
         drawn.append(Chart(charts.curve("Accuracy", "accuracy", steps, *held_out), "Accuracy"))

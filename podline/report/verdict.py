@@ -23,6 +23,7 @@ from podline.recipes.measures import measure_named
 from podline.report import charts, pictures
 from podline.report.blocks import (
     Block,
+    Change,
     Chart,
     Code,
     Grid,
@@ -115,7 +116,7 @@ def metric_tile(facts: RunFacts, name: str) -> Tile:
         change = standing.rival.comparison.differences[name]
         known = metrics[name].low != metrics[name].high
         word = word_of(name, change.value, change.chance) if known else ""
-        tile = tile._replace(change=measures.change_text(name, change.value), word=word)
+        tile = tile._replace(change=Change(measures.change_text(name, change.value), word))
     return tile
 
 

@@ -13,9 +13,9 @@ from podline.base.frozen import JsonObject
 from podline.base.plurals import plural
 from podline.documents import champions
 from podline.documents.completion import completion_name
-from podline.documents.first_images import FirstImages, first_images
 from podline.documents.manifest import TEST, TRAIN, Manifest, dataset_folder, manifest_digest, read_manifest
 from podline.documents.promotion import PROMOTION
+from podline.documents.versions import FirstImages, first_images
 from podline.recipes import datasets, measures, own_code
 from podline.recipes.datasets import ConverterSettings
 from podline.recipes.durations import Duration

@@ -46,7 +46,7 @@ from podline.base.stopwatch import measured
 from podline.settings.machine import load
 from podline.store import digests
 from podline.store.cache import Cache, scratch_of
-from podline.store.cloud_storage import client, cloud_explained, forget_client, worth_trying
+from podline.store.cloud_storage import client, cloud_explained, worth_trying
 from podline.store.contract import BUCKET_SCHEME, MARKER, Listed, Store, explained
 from podline.store.prefetch import in_order
 
@@ -369,7 +369,9 @@ def forget_clients() -> None:
         cache.release()
     _caches.clear()
     _known.clear()
-    forget_client()
+    if client.cache_info().currsize:
+        client().close()
+    client.cache_clear()
 
 
 class _Read(io.FileIO):

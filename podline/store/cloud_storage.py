@@ -67,13 +67,6 @@ def client() -> storage.Client:
     return made
 
 
-def forget_client() -> None:
-    """Close the client, so that the next one reads the environment again."""
-    if client.cache_info().currsize:
-        client().close()
-    client.cache_clear()
-
-
 def worth_trying(error: BaseException) -> bool:
     """Return whether a whole transfer is worth repeating: the service is busy, or the transfer was interrupted."""
     if isinstance(error, api.GoogleAPICallError):

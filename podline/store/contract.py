@@ -19,6 +19,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import stat
 import threading
 from abc import ABC, abstractmethod
@@ -392,9 +393,10 @@ class Store(ABC):
         """
         return entered(self.uri, lambda: locks.temporary_folder(self.own_folder(_TEMPORARY), label))
 
-    def sweep(self) -> int:
-        """Delete the temporary folders of killed processes; return their number."""
-        return locks.sweep(self.scratch / _TEMPORARY)
+    def sweep(self) -> None:
+        """Delete the temporary folders of killed processes."""
+        for folder in locks.left_behind(self.scratch / _TEMPORARY):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def using(self, folders: Iterable[str]) -> AbstractContextManager[uses.Lease]:
         """Protect folders of data sets and runs from deletion while the body runs; first wait for a running deletion.

@@ -139,15 +139,6 @@ def left_behind(parent: Path) -> Iterator[Path]:
                 lock.unlink(missing_ok=True)
 
 
-def sweep(parent: Path) -> int:
-    """Delete the temporary folders of killed processes below ``parent``; return their number."""
-    swept = 0
-    for folder in left_behind(parent):
-        shutil.rmtree(folder, ignore_errors=True)
-        swept += 1
-    return swept
-
-
 def _lock_of(folder: Path) -> Path:
     return folder.with_name(folder.name + _SUFFIX)
 

@@ -110,10 +110,8 @@ class _Course:
         evaluated = latest(lines, EvaluationLine)
         self.evaluated = evaluated and evaluated.step
         self._plateau, annealing = Plateau(run, lines, write), Annealing(run, lines, write)
-        self._early_stop, self.pruner = (
-            EarlyStop(run, lines, write),
-            Pruner(run.spec.pruning, plan.total_steps, lines),
-        )
+        self._early_stop = EarlyStop(run, lines, write)
+        self.pruner = Pruner(run.spec.pruning, plan.total_steps, lines)
 
         def judge(line: EvaluationLine) -> None:
             judge_probe(findings, line.step, probe.figures())

@@ -247,7 +247,7 @@ def early_stop_line(
     value = value_of(settings.metric, evaluation)
     improved = last is None or improves(settings, value, last.best, 0.0)
     best = value if last is None or improved else last.best
-    # Errors within one standard error of the best may differ by chance only; of their states the latest learned most.
+    # Errors within one standard error may differ by sampling noise only; the latest of these states trained longest.
     equal = settings.metric == "error" and value <= best + math.sqrt(best * (1 - best) / evaluation.examples)
     stalled = 0 if last is None or improved or evaluation.step <= begins else last.stalled + 1
     over = stalled >= settings.stalls(len(due)) or evaluation.step >= due[-1]
@@ -269,7 +269,7 @@ def ending(line: EarlyStopLine | None, settings: EarlyStopSettings | None, total
         return ""
     chosen = f"with the best {settings.metric}"
     if settings.metric == "error":
-        chosen = "the latest whose error differs from the best by chance only"
+        chosen = "the latest whose error is within one standard error of the best"
     kept = f"the model is that of step {line.state:,}, {chosen}, {line.best:.4f}"
     if line.stopped:
         why = f"the validation {settings.metric} has not improved in {plural(line.stalled, 'evaluation')}"

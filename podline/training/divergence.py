@@ -57,7 +57,6 @@ class StopOnDivergence(Hook):
         settings: ExplosionSettings,
         explain: Callable[[FailedStep], str],
     ) -> None:
-        """Prepare the checks of a run."""
         self._order, self._settings, self._explain = order, settings, explain
         self._first: float | None = None
         self._losses, self._norms = deque[float](maxlen=_REMEMBERED), deque[float](maxlen=_NORMS_NAMED)

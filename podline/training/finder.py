@@ -328,7 +328,7 @@ def _below_the_blow_up(blow_up: float) -> Suggestion:
         floor=None,
         blow_up=blow_up,
         reasons=(
-            "the loss does not fall at any rate by more than chance explains: these weights were trained already",
+            "the loss falls at no rate by more than its noise: these weights were trained already",
             f"the loss blows up at {blow_up:.2g}; the suggestion is a quarter of that rate, the highest safe one",
         ),
     )

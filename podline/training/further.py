@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from podline.base.arrays import Array
 from podline.base.errors import ArtifactError, SettingsError, StoreError
 from podline.base.plurals import plural
 from podline.documents.completion import completion_name, read_completion
@@ -58,21 +57,6 @@ class Finished:
 
         Raises:
             SettingsError: the final state belongs to another model or optimizer.
-            ArtifactError: see :meth:`state`.
-        """
-        arrays = self.state()
-        try:
-            state.restore(arrays)
-        except ArtifactError as error:
-            raise SettingsError(
-                f"further={self.result.run}: that run's state does not fit this recipe: {error}; give the recipe the "
-                "model, the optimizer and the ema_decay of that run"
-            ) from error
-
-    def state(self) -> dict[str, Array]:
-        """Return the final state of the run, by name.
-
-        Raises:
             ArtifactError: its last checkpoint is missing or damaged.
         """
         newest = next(iter(self.checkpoints.steps()), 0)
@@ -81,7 +65,14 @@ class Finished:
                 f"further={self.result.run}: the newest checkpoint of that run is of step {newest}, expected its last "
                 f"step, {self.result.steps}; train that run again"
             )
-        return self.checkpoints.arrays(self.checkpoints.describe(newest))
+        arrays = self.checkpoints.arrays(self.checkpoints.describe(newest))
+        try:
+            state.restore(arrays)
+        except ArtifactError as error:
+            raise SettingsError(
+                f"further={self.result.run}: that run's state does not fit this recipe: {error}; give the recipe the "
+                "model, the optimizer and the ema_decay of that run"
+            ) from error
 
 
 def finished(store: Store, run: str) -> Finished:

@@ -31,12 +31,7 @@ class RunClock(Hook):
     """Adds up the time that a run takes over all its starts. This hook runs before the hooks that record the time."""
 
     def __init__(self, before: TimeSpent, started: float) -> None:
-        """Start or continue a clock.
-
-        Args:
-            before: the time of earlier starts, up to the step from which this start resumes.
-            started: ``time.monotonic()`` at this start.
-        """
+        """Continue from the time of earlier starts; ``started`` is ``time.monotonic()`` at this start."""
         self._before, self._started = before, started
         self._training = self._waiting = 0.0
 
@@ -66,14 +61,7 @@ class WriteMetrics(Hook):
     def __init__(
         self, run: Run, write: Callable[[StepsLine], None], clock: RunClock, factor: Callable[[], float]
     ) -> None:
-        """Prepare the lines of a run.
-
-        Args:
-            run: the run.
-            write: called with each line.
-            clock: measures the time that the run takes.
-            factor: returns the multiplier of the schedule's rate in the latest stretch.
-        """
+        """Prepare the lines of a run; ``factor`` returns the latest multiplier of the schedule's rate."""
         self._run, self._plan, self._write, self._clock, self._factor = run, run.plan, write, clock, factor
 
     def next_stop(self, step: int) -> int:
@@ -178,14 +166,10 @@ class InstalledHook(Hook):
     """A hook of an installed package; errors name the hook and its package."""
 
     def __init__(self, title: str, hook: object) -> None:
-        """Wrap a hook.
-
-        Args:
-            title: the hook's name and package, for messages.
-            hook: the result of the package's function.
+        """Wrap the result of a package's function; ``title`` is the function's name and package.
 
         Raises:
-            SettingsError: ``hook`` is not a :class:`Hook`.
+            SettingsError: the result is not a :class:`Hook`.
         """
         if not isinstance(hook, Hook):
             raise SettingsError(f"{title}: gives a {type(hook).__name__}, expected a podline.training.loop.Hook")

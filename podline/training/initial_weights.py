@@ -7,13 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from podline.base.arrays import Array
 from podline.base.errors import SettingsError
+from podline.base.plurals import first_few
 from podline.documents.initial_weights import InitialWeights, OtherShape
 from podline.models.published_weights import published_layers
-from podline.models.variables import copy_weights, finish, floating
+from podline.models.variables import by_layer, copy_weights, finish
 from podline.models.weights_files import Layers, read_weights
 from podline.recipes.settings import InitSettings, Recipe
 from podline.stages.from_recipe import weights_sha256
@@ -59,7 +58,7 @@ def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> In
     Raises:
         SettingsError: no layer fits.
     """
-    layers = _layers(state.model)
+    layers = by_layer(state.model)
     sources = _matched(stored, layers)
     taken, others = [], []
     parameters = 0
@@ -81,7 +80,8 @@ def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> In
     if not taken:
         raise SettingsError(
             f"init={init.file}: no layer of the file has the name and shapes of a layer of the model; the file has "
-            f"{_first(stored)}, the model has {_first(layers)}; choose weights of this model"
+            f"{first_few([*stored], 3) or 'none'}, the model has {first_few([*layers], 3)}; choose weights of this "
+            "model"
         )
     finish(state.model)
     if state.average is not None:
@@ -94,15 +94,6 @@ def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> In
         missing=tuple(name for name in layers if name not in sources),
         unused=tuple(name for name in stored if name not in sources.values()),
     )
-
-
-def _layers(model: keras.Model) -> dict[str, _Variables]:
-    """Return layer → variable name → variable, without the states of random generators."""
-    layers: dict[str, _Variables] = {}
-    for variable in floating(model):
-        owner, _, name = variable.path.rpartition("/")
-        layers.setdefault(owner, {})[name] = variable
-    return layers
 
 
 def _matched(stored: Layers, layers: dict[str, _Variables]) -> dict[str, str]:
@@ -135,7 +126,3 @@ def _in_order(variables: _Variables, stored: dict[str, Array]) -> list[Array] | 
             return None
         values = [by_shape[shape] for shape in shapes if shape in by_shape]
     return values if len(stored) == len(shapes) and [value.shape for value in values] == shapes else None
-
-
-def _first(names: Any) -> str:
-    return ", ".join(list(names)[:3]) + (", …" if len(names) > 3 else "") if names else "none"

@@ -57,14 +57,7 @@ class Mirror:
     """
 
     def __init__(self, store: Store, folder: str, patience: float, reporter: Reporter) -> None:
-        """Prepare a mirror.
-
-        Args:
-            store: the store of the run.
-            folder: the run's folder in the store.
-            patience: seconds for which the store may be unavailable.
-            reporter: reports when the store becomes unavailable and available again.
-        """
+        """Prepare a mirror of a run's folder; the store may be unavailable for ``patience`` seconds."""
         self.near = mirror_of(store)
         self._far, self._folder, self._patience, self._reporter = store, folder, patience, reporter
         self._brought: dict[str, tuple[int, int]] = {}

@@ -346,7 +346,10 @@ class PhasedSteps:
         if self._step == self._phase.end:
             self._traces_before = self.traces
             self._enter(self._step)
-        before = self._prepare(count)
+        started = time.perf_counter()
+        if self._features:
+            self._features.prepare(self._step, self._step + count)
+        before = time.perf_counter() - started
         self._run.reporter.pace(count * statistics.median(self._seconds) if self._seconds else None)
         with self._batches.explained():
             done = self._steps.advance(count)
@@ -362,14 +365,6 @@ class PhasedSteps:
             return 0
         views, order = self._features.batches.augmentation.views, self._run.plan.order
         return min(self._phase.end - step, views * (order.count // order.epochs.place(step).batch_size))
-
-    def _prepare(self, count: int) -> float:
-        """Compute missing features for the next ``count`` steps; return the seconds, 0 if the phase has no features."""
-        if self._features is None:
-            return 0.0
-        started = time.perf_counter()
-        self._features.prepare(self._step, self._step + count)
-        return time.perf_counter() - started
 
     def rewind(self, step: int) -> None:
         """Continue from another step of the phase with the same traced graph."""

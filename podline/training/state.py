@@ -14,7 +14,7 @@ from podline.base.arrays import Array, Arrays, Tensor
 from podline.base.errors import ArtifactError, SettingsError
 from podline.models.keras_internals import fresh_names, with_sublayers
 from podline.models.layer_copies import copied
-from podline.models.variables import Variables, assign, is_averaged, require_fit, values_of
+from podline.models.variables import Variables, assign, require_fit, values_of
 from podline.recipes.settings import OptimizerSettings
 from podline.training.optimizers import build_optimizer
 
@@ -123,7 +123,7 @@ class TrainingState:
         """Move the average towards the model by a share of the difference, as part of a step on the device."""
         if self.average is not None:
             for average, value in zip(self.average.weights, self.model.weights, strict=True):
-                if is_averaged(average):
+                if tf.as_dtype(average.dtype).is_floating:
                     average.assign_add((value - average) * tf.cast(share, average.dtype))
                 else:
                     average.assign(value)

@@ -7,8 +7,7 @@ the weights after the stretch or, if those are not finite, with the newest saved
 # pyright: standard
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -51,11 +50,10 @@ def explain(run: Run, failure: FailedStep) -> str:
     losses = check.losses(batch)
     wrong = np.flatnonzero(~np.isfinite(losses))
     if 0 < len(wrong) < len(losses):
-        fault = check.fault(batch, wrong[:1].tolist())
-        first = f"{_first_wrong(fault)}\n" if fault else ""
+        one = {name: values[wrong[:1]] for name, values in batch.items()}
         return (
             f"with {whose}, {_counted(len(wrong), len(losses))} no finite loss:\n"
-            f"{_named(run, records, batch, wrong)}\n{first}{_LOOK}"
+            f"{_named(run, records, batch, wrong)}\n{check.first_fault(one)}{_LOOK}"
         )
     ranked = np.argsort(losses)[::-1][: max(int(len(losses) * _FEW), 1)]
     held = np.cumsum(losses[ranked]) / losses.sum()
@@ -63,7 +61,14 @@ def explain(run: Run, failure: FailedStep) -> str:
         few = ranked[: int(np.argmax(held > _MOST_OF_IT)) + 1]
         share = f"with {whose}, {held[len(few) - 1]:.0%} of the batch's loss comes from"
         return f"{share}:\n{_named(run, records, batch, few)}\n{_LOOK}"
-    return f"no single example is the cause: {_of_all(losses, whose)}\n{_weights(check, batch)}"
+    found = f"the losses lie between {losses.min():.3g} and {losses.max():.3g}"
+    if len(wrong):
+        found = "no example of the batch has a finite loss"
+    return (
+        f"no single example is the cause: with {whose}, {found}\n{check.first_fault(batch)}"
+        f"the weights are the cause, or the device's precision; the largest output is {check.largest_output(batch)}; "
+        f"{_CALMER}"
+    )
 
 
 def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput, reader: SplitReader) -> str:
@@ -108,37 +113,14 @@ def _with_finite_weights(run: Run, step: int) -> tuple[Run, str]:
     return run.with_fresh_state(), "the initial weights, as none are saved that are finite"
 
 
-def _weights(check: _BatchCheck, batch: Arrays) -> str:
-    fault, (layer, largest) = check.fault(batch), check.largest_output(batch)
-    first = f"{_first_wrong(fault)}\n" if fault else ""
-    return (
-        f"{first}the weights are the cause, or the device's precision; the largest output is {largest:.3g}, of layer "
-        f"{layer}; {_CALMER}"
-    )
-
-
-def _of_all(losses: npt.NDArray[np.float32], whose: str) -> str:
-    if not np.isfinite(losses).all():
-        return f"with {whose}, no example of the batch has a finite loss"
-    return f"with {whose}, the losses lie between {losses.min():.3g} and {losses.max():.3g}"
-
-
-def _first_wrong(fault: _FirstNonFinite) -> str:
-    return f"the first fault is in {fault.where}, which is {fault.value}; {fault.before}"
-
-
 def _counted(wrong: int, count: int) -> str:
     return f"{wrong:,} of {plural(count, 'example')} {'has' if wrong == 1 else 'have'}"
 
 
 def _named(run: Run, records: npt.NDArray[np.int64], batch: Arrays, places: npt.NDArray[np.int64]) -> str:
     lines = [
-        "".join(
-            (
-                _place_of(run.training_reader, int(records[place])),
-                *(_field(name, column[place]) for name, column in batch.items()),
-            )
-        )
+        _place_of(run.training_reader, int(records[place]))
+        + "".join(_field(name, column[place]) for name, column in batch.items())
         for place in places[:_NAMED].tolist()
     ]
     return "\n".join([*lines, *(["…"] if len(places) > _NAMED else [])])
@@ -158,40 +140,12 @@ def _field(name: str, value: Any) -> str:
     return f", {name} with {wrong} of {np.size(value)} numbers not finite" if wrong else ""
 
 
-@dataclass(frozen=True)
-class _FirstNonFinite:
-    """The first value that is not finite in a training step.
-
-    Attributes:
-        where: the tensor with this value: a layer's output, a term of the loss or the gradient of a variable.
-        value: ``nan``, ``inf`` or ``-inf``.
-        before: a clause that says which earlier tensors are finite.
-    """
-
-    where: str
-    value: str
-    before: str
-
-
 class _BatchCheck:
     """Computes every layer's output, loss term and gradient of a model for one batch."""
 
     def __init__(self, model: keras.Model, objective: Objective) -> None:
         self._model, self._objective = model, objective
         self._opened = OpenedModel(model)
-
-    def fault(self, batch: Arrays, places: Sequence[int] | None = None) -> _FirstNonFinite | None:
-        """Return the first non-finite value of a training step on a batch, or None.
-
-        Args:
-            batch: the fields of the batch, each of shape (n, …).
-            places: indices of the examples to compute; all by default.
-        """
-        chosen = {
-            name: tf.constant(values if places is None else values[list(places)]) for name, values in batch.items()
-        }
-        with tf.device("CPU:0"):
-            return self._fault(chosen)
 
     def losses(self, batch: Arrays, *, training: bool = True) -> npt.NDArray[np.float32]:
         """Return the loss of each example in a training step or, with ``training=False``, an evaluation: shape (n,)."""
@@ -201,33 +155,31 @@ class _BatchCheck:
             terms = self._objective.terms(self._objective.with_targets(tensors), outputs)
             return np.sum([np.asarray(term) for term in terms.values()], axis=0)
 
-    def largest_output(self, batch: Arrays) -> tuple[str, float]:
-        """Return the name of the layer whose output has the largest magnitude for a batch, and that magnitude."""
+    def largest_output(self, batch: Arrays) -> str:
+        """Return the largest magnitude of an output for a batch, and the output's layer, as text."""
         with tf.device("CPU:0"):
             _, inner = self._opened(tf.constant(batch[IMAGE]), training=True)
         largest = [float(np.max(np.abs(output.value))) for output in inner]
         place = int(np.argmax(largest))
-        return inner[place].name, largest[place]
+        return f"{largest[place]:.3g}, of layer {inner[place].name}"
 
-    def _fault(self, batch: dict[str, tf.Tensor]) -> _FirstNonFinite | None:
-        variables, batch = self._model.trainable_variables, self._objective.with_targets(batch)
-        with tf.GradientTape() as tape:
-            outputs, inner = self._opened(batch[IMAGE], training=True)
-            terms = self._objective.terms(batch, outputs)
-            of_model = penalties(self._model)
-            loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()] + of_model)
+    def first_fault(self, batch: Arrays) -> str:
+        """Return a line about the first non-finite value of a training step on a batch; empty without such a value."""
+        variables = self._model.trainable_variables
+        with tf.device("CPU:0"):
+            tensors = self._objective.with_targets({name: tf.constant(values) for name, values in batch.items()})
+            with tf.GradientTape() as tape:
+                outputs, inner = self._opened(tensors[IMAGE], training=True)
+                terms = self._objective.terms(tensors, outputs)
+                of_model = penalties(self._model)
+                loss = tf.add_n([tf.reduce_sum(term) for term in terms.values()] + of_model)
+            gradients = tape.gradient(loss, [variable.value for variable in variables])
         layers = {
             f"the output of {'layer' if output.is_of_layer else 'operation'} {output.name}": output.value
             for output in inner
         }
         of_terms = {f"the loss term {name}": term for name, term in terms.items()}
         of_penalties = {f"the model's penalty {number}": value for number, value in enumerate(of_model, start=1)}
-        forward = _first(layers, "the outputs before it are finite") or _first(
-            of_terms | of_penalties, "the output of every layer is finite"
-        )
-        if forward:
-            return forward
-        gradients = tape.gradient(loss, [variable.value for variable in variables])
         # In backward order: the gradients of the layers nearest to the loss come first.
         backward = {
             f"the gradient of {variable.path}": gradient
@@ -235,15 +187,18 @@ class _BatchCheck:
             if gradient is not None
         }
         norm = {"the norm of all gradients": tf.linalg.global_norm(list(backward.values()))}
-        return _first(backward, "the loss and the gradients of the layers after it are finite") or _first(
-            norm, "the loss and every gradient is finite"
+        return (
+            _first(layers, "the outputs before it are finite")
+            or _first(of_terms | of_penalties, "the output of every layer is finite")
+            or _first(backward, "the loss and the gradients of the layers after it are finite")
+            or _first(norm, "the loss and every gradient is finite")
         )
 
 
-def _first(tensors: Mapping[str, Any], before: str) -> _FirstNonFinite | None:
+def _first(tensors: Mapping[str, Any], before: str) -> str:
     for where, tensor in tensors.items():
         values = np.ravel(tensor)
         wrong = values[~np.isfinite(values)]
         if wrong.size:
-            return _FirstNonFinite(where, str(wrong.flat[0]), before)
-    return None
+            return f"the first fault is in {where}, which is {wrong.flat[0]}; {before}\n"
+    return ""

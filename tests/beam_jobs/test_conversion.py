@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -236,12 +237,6 @@ def test_a_bucket_gives_what_a_folder_gives_through_a_bad_network(
     assert not any((tmp_path / "cache" / "objects").glob("*.half"))
 
 
-def children(process: int) -> list[int]:
-    return [
-        child for child in (int(folder.name) for folder in Path("/proc").glob("[0-9]*")) if parent(child) == process
-    ]
-
-
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ConvertSpec]:
     """A conversion of each kind that nobody disturbed."""
@@ -289,6 +284,16 @@ def test_several_at_once_all_end_well(tmp_path: Path, given: dict[str, ConvertSp
     assert CONVERT.find(spec, silent()) is not None
 
 
+def beam_workers(process: int) -> list[int]:
+    """Return the pids of Beam's worker processes, without the children that read raw files."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended since it was listed
+            if parent(int(folder.name)) == process and b"sdk_worker_main" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
 def convert_until_killed(spec: ConvertSpec) -> None:
     """A conversion with worker processes; exit code 9 says that it knew of its worker's death."""
     try:
@@ -304,7 +309,7 @@ def test_a_killed_worker_process_is_worth_another_try(
 ) -> None:
     spec = given["cifar"].model_copy(update={"root": str(tmp_path / "root")})
     process = start(convert_until_killed, spec.model_copy(update={"workers": 2}))
-    workers = wait_until(lambda: children(process.pid or 0))
+    workers = wait_until(lambda: beam_workers(process.pid or 0))
     if moment == "working":
         wait_until(lambda: list(Path(spec.root).glob("datasets/*/*/*.tfrecord-*")))
     os.kill(workers[0], signal.SIGKILL)

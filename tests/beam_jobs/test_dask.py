@@ -27,7 +27,7 @@ from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.jobs import JobContext
 from podline.cli import cli
 from podline.documents.manifest import read_manifest
-from podline.ledger.inventory.forgetting import forget, image_of
+from podline.ledger.inventory.forgetting import forget
 from podline.ledger.inventory.traces import search
 from podline.ledger.inventory.verification import verify
 from podline.settings.machine import Settings
@@ -110,7 +110,7 @@ def test_a_version_goes_on_from_an_older_one_and_an_image_is_forgotten(
     assert read_manifest(stores[1], results[1].folder).base == first.fingerprint
     assert search(stores[1], "images", mine, silent()).found
     for store in stores:
-        found = forget(store, "images", image_of(store, "images", "cat/mine.png"), "asked", silent())
+        found = forget(store, "images", "cat/mine.png", "asked", silent())
         assert (found.version, found.removed) == (3, (results[0].fingerprint,))
     assert contents(there) == contents(here)
     assert not search(stores[1], "images", mine, silent()).found

@@ -27,10 +27,10 @@ from podline.data.versions.fingerprint import find_converted
 from podline.data.versions.record_names import RecordNames
 from podline.data.versions.validation import check_files, check_records
 from podline.documents.champions import Candidate, crown
-from podline.documents.forgotten import publish_forgotten
+from podline.documents.corrections import publish_forgotten
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.versions import versions
-from podline.ledger.inventory.forgetting import Forgetting, forget, image_of
+from podline.ledger.inventory.forgetting import Forgetting, forget
 from podline.ledger.inventory.invalidation import forget as invalidate
 from podline.ledger.inventory.traces import search
 from podline.ledger.inventory.verification import verify
@@ -72,7 +72,7 @@ def holders(root: Path, of: bytes = MINE) -> list[str]:
 
 def forget_mine(root: Path) -> Forgetting:
     store = open_store(str(root))
-    return forget(store, "images", image_of(store, "images", IDENTITY), "asked by its owner", silent())
+    return forget(store, "images", IDENTITY, "asked by its owner", silent())
 
 
 def forget_silently(root: str) -> None:
@@ -88,7 +88,7 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     assert len(holders(root)) >= 2, "a shard and a cache"
     assert others
     assert search(store, "images", folder / "cat" / "mine.png", silent()).found
-    assert image_of(store, "images", "cat/mine.png").identity == IDENTITY
+    assert forget(store, "images", "cat/mine.png", "", silent(), dry_run=True).image == IDENTITY
     found = forget_mine(root)
     assert (found.version, len(found.removed)) == (4, 2)
     assert not holders(root)
@@ -112,7 +112,7 @@ def test_no_byte_of_a_forgotten_image_is_left(tmp_path: Path, settings: dict[str
     grown = in_a_process(converted, root, folder, **settings)
     at_once = in_a_process(converted, tmp_path / "once", folder, **settings)
     assert grown.written == at_once.written - 1 == manifest.written
-    assert not any(split.shards.records for split in grown.splits)
+    assert not any(sum(split.shards.lengths) for split in grown.splits)
     spec = images_spec(root, folder, **settings)
     assert find_converted(spec, silent()) is not None
     invalidate(spec)

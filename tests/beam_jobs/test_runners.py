@@ -160,7 +160,7 @@ def test_what_an_engine_says_is_permanent_or_transient(text: str, error: type[Po
     assert str(found).endswith(text)
 
 
-BECOMING = FittedPictures((16, 16, 3), "squeeze", ())
+BECOMING = FittedPictures((16, 16, 3), "squeeze")
 
 
 class InThisProcess:

@@ -100,6 +100,7 @@ def test_the_first_model_is_the_champion_and_the_next_is_held_against_it(fresh, 
     first, second = (promote(spec(fresh, run), Reporter("promote", told.append)) for run in runs)
     assert not any("evaluating" in event.get("message", "") for event in told), "the stored answers are used"
     assert (first.promoted, first.reference) == (True, "")
+    assert 0 < first.seconds < 600
     assert (second.promoted, second.reference, second.refusals) == (True, runs[0], ())
     assert [entry.run for entry in champions.history(fresh, "t")] == list(runs)
     found = decision(fresh, runs[1])

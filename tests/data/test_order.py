@@ -119,9 +119,7 @@ def test_what_is_held_out_depends_on_the_seed_and_grows_with_the_share() -> None
 
 
 @given(
-    sizes=st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(any),
-    seed=st.integers(0, 2**63),
-    data=st.data(),
+    sizes=st.lists(st.integers(0, 30), min_size=1, max_size=6).filter(any), seed=st.integers(0, 2**63), data=st.data()
 )
 def test_a_balanced_epoch_has_equally_many_of_each_class_and_a_run_equally_many_of_each_example(
     sizes: list[int], seed: int, data: st.DataObject

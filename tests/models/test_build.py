@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import zipfile
 from pathlib import Path
@@ -51,18 +50,6 @@ def test_l2_is_on_the_named_layers_only() -> None:
     expected = sum(0.5 * float((kernel.numpy() ** 2).sum()) for kernel in chosen)
     assert float(sum(model.losses)) == pytest.approx(expected, rel=1e-5)
     assert small_model().losses == []
-
-
-@pytest.mark.parametrize("kind", ["resnet", pytest.param("mobilenetv2", marks=pytest.mark.slow)])
-def test_the_seed_gives_the_weights_whatever_else_draws_numbers(kind: str) -> None:
-    def weights(seed: int) -> np.ndarray:
-        random.random()
-        values = small_model(seed, kind=kind, dropout=0.1).get_weights()
-        return np.concatenate([value.ravel() for value in values])
-
-    first = weights(1)
-    np.testing.assert_array_equal(first, weights(1))
-    assert (first != weights(2)).any()
 
 
 def test_batch_norm_is_keras_batch_norm() -> None:

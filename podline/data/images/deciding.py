@@ -102,8 +102,8 @@ def most_left_out(images: ImageTable) -> str:
         return ""
     ((kind, _count),) = Counter(reason.kind for reason in images.reasons.values()).most_common(1)
     number, reason = next((number, reason) for number, reason in images.reasons.items() if reason.kind == kind)
-    [key] = images.keys([number])
-    return f"; {len(images.reasons):,} of {len(images):,} files are left out: {printable(key)} {reason}"
+    key = printable(images.text("key", number))
+    return f"; {len(images.reasons):,} of {len(images):,} files are left out: {key} {reason}"
 
 
 def _leave_out_odd(images: ImageTable) -> None:

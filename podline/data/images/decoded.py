@@ -63,9 +63,8 @@ def decode_images(
         StoreError: the cache folder cannot be written.
     """
     FolderStore(work).sweep()
-    forgotten, most = tuple(settings.forgotten.items()), machine.load().parse_pixels
-    hashed = settings.near_share < 1
-    becoming = FittedPictures(settings.shape, settings.fitting, forgotten, hashed, settings.white, most)
+    hashed, most = settings.near_share < 1, machine.load().parse_pixels
+    becoming = FittedPictures(settings.shape, settings.fitting, settings.forgotten, hashed, settings.white, most)
     with explained("write", work), contextlib.ExitStack() as stack:
         if engine := DECODING.get():
             listed, found = _Listed(read(), folder), _Rows(np.zeros(0, _FACTS))

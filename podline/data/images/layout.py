@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,7 +44,7 @@ class Layout(ABC):
         unread: the reason for leaving out an image file that the layout does not read.
     """
 
-    read: Sequence[ListedFile]
+    read: Iterable[ListedFile]
     labels: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set), init=False, compare=False)
 
     accepts: ClassVar[str]

@@ -8,13 +8,14 @@ import re
 import stat
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self, overload
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from podline.base.errors import SourceError
@@ -82,7 +83,7 @@ def is_hidden(name: str) -> bool:
 _TYPES = {"name": TEXT, "bytes": pa.int64(), "changed": pa.int64()}
 
 
-class Listing(Sequence[ListedFile]):
+class Listing:
     """The files below a folder, stored in a file, so that a listing takes little memory and can be pickled.
 
     Args:
@@ -107,15 +108,10 @@ class Listing(Sequence[ListedFile]):
     def __len__(self) -> int:
         return len(self._table)
 
-    @overload
-    def __getitem__(self, number: int) -> ListedFile: ...
-    @overload
-    def __getitem__(self, number: slice) -> Sequence[ListedFile]: ...
-    def __getitem__(self, number: int | slice) -> ListedFile | Sequence[ListedFile]:
-        if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
-        [found] = self._files(self._table.slice(number, 1))
-        return found
+    def take(self, numbers: npt.NDArray[np.int64]) -> Iterator[ListedFile]:
+        """Yield the files with these numbers."""
+        for number in numbers.tolist():
+            yield from self._files(self._table.slice(number, 1))
 
     def relative(self, path: str) -> str:
         """Return an absolute path in the listed folder as a relative path; return other paths unchanged."""
@@ -143,7 +139,7 @@ class Names:
         name: returns the key of a file; None leaves the file out of the index.
     """
 
-    def __init__(self, files: Sequence[ListedFile], name: Callable[[ListedFile], str | None]) -> None:
+    def __init__(self, files: Listing, name: Callable[[ListedFile], str | None]) -> None:
         self._files, self._name = files, name
         hashes = np.fromiter((hash(name(file)) for file in files), np.int64, len(files))
         self._order = np.argsort(hashes, kind="stable")
@@ -152,8 +148,7 @@ class Names:
     def find(self, name: str) -> list[ListedFile]:
         """Return the files with this key."""
         first, end = (bisect(self._hashes, hash(name)) for bisect in (bisect_left, bisect_right))
-        files = (self._files[number] for number in self._order[first:end].tolist())
-        return [file for file in files if self._name(file) == name]
+        return [file for file in self._files.take(self._order[first:end]) if self._name(file) == name]
 
 
 @dataclass(frozen=True)

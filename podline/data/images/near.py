@@ -97,8 +97,9 @@ def near_pairs(images: ImageTable, read: Read, settings: PictureSettings) -> tup
         hashed[name] = images.column(name)
 
     def image(number: int) -> SourceImage:
-        [key] = images.keys([number])
-        return SourceImage(key, images.labels.at(number), images.split_of(number), int(rows[number]))
+        return SourceImage(
+            images.text("key", number), images.labels.at(number), images.split_of(number), int(rows[number])
+        )
 
     for splits in (splits for splits in APART if all(images.kept(split).any() for split in splits)):
         train, test = (np.flatnonzero(images.kept(split)) for split in splits)

@@ -190,7 +190,7 @@ def _remedy(files: Files, *, nearly: bool) -> str:
     return f"{accepted}; see docs/how-to/images.md"
 
 
-def _summary(files: Sequence[ListedFile]) -> str:
+def _summary(files: Iterable[ListedFile]) -> str:
     """Return the number of files for the most frequent extensions, as text."""
     kinds = Counter(PurePosixPath(file.name).suffix.lower() or "other" for file in files if file.bytes >= 0)
     return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(5)) or "nothing"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import NamedTuple, Protocol
 
@@ -100,7 +100,7 @@ class FittedPictures(NamedTuple):
     Attributes:
         shape: shape of every result.
         fit: see :func:`podline.data.fitting.fitted`.
-        forgotten: (identity, reason) of each image that must not be decoded.
+        forgotten: identity of an image that must not be decoded → the reason.
         hashed: whether results get a perceptual hash.
         white: see :class:`podline.data.pictures.Form`.
         most: see :class:`podline.data.pictures.Form`.
@@ -108,7 +108,7 @@ class FittedPictures(NamedTuple):
 
     shape: tuple[int, int, int]
     fit: Fit
-    forgotten: tuple[tuple[str, str], ...] = ()
+    forgotten: Mapping[str, str] = {}
     hashed: bool = True
     white: int = 0
     most: int = bounds.PIXELS
@@ -120,11 +120,11 @@ class FittedPictures(NamedTuple):
             data: content of the file.
             size: see :class:`podline.data.images.items.Item`.
         """
-        found, forgotten = identified(data), dict(self.forgotten)
+        found = identified(data)
         look = Look(found.identity.hex(), bytes=found.bytes)
-        why = forgotten.get(look.identity)
-        if why is None and forgotten:  # Podline 1.0 identified images by the checksum of their file
-            why = forgotten.get(hashlib.sha256(data).hexdigest())
+        why = self.forgotten.get(look.identity)
+        if why is None and self.forgotten:  # Podline 1.0 identified images by the checksum of their file
+            why = self.forgotten.get(hashlib.sha256(data).hexdigest())
         if why is not None:
             return look._replace(reason=str(Reason(FORGOTTEN, why)), picture=True), None
         declared: list[int] = []

@@ -82,7 +82,7 @@ def compact(
 
 @dataclass(frozen=True)
 class _Compaction:
-    """Writes the compacted version, with the fingerprint ``known``, of the version with the manifest ``old``."""
+    """Writes a version with the fingerprint ``known`` that has the records of the version with the manifest ``old``."""
 
     store: Store
     old: Manifest

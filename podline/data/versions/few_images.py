@@ -8,8 +8,8 @@ from typing import Any
 from podline.base.frozen import JsonObject
 from podline.base.plurals import plural
 from podline.data.versions.fingerprint import effective, source_of
-from podline.documents.first_images import FirstImages, is_first, publish_first_images
 from podline.documents.manifest import TRAIN
+from podline.documents.versions import FirstImages, is_first, publish_first_images
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import converter_settings, few_in_words, for_first_images, require_weights, settled
 from podline.stages.specs import ConvertSpec

@@ -22,8 +22,7 @@ from podline.data.sources.left_out import refuse_left_out
 from podline.data.sources.remote import is_remote, objects_of
 from podline.data.sources.source import Source, open_raw
 from podline.data.versions.other_data import refuse_other_data
-from podline.documents.corrections import corrections
-from podline.documents.forgotten import forgotten
+from podline.documents.corrections import corrections, forgotten
 from podline.documents.manifest import LAYOUT_VERSION, SourceFile, dataset_folder, read_manifest
 from podline.documents.versions import Version, compacted, versions
 from podline.recipes import datasets
@@ -210,7 +209,7 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
 
 
 def _superseded(store: Store, spec: ConvertSpec, found: Sequence[Version], known: str) -> bool:
-    """Return whether the newest version with the same settings except corrections has other content than ``known``."""
+    """Return whether the content of the newest version with these settings (except corrections) is not ``known``."""
     form = record_form(converter_settings(spec))
     for version in reversed(found):
         if version.content == known:

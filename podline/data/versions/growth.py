@@ -128,7 +128,7 @@ class Growth:
             infos.append(
                 SplitInfo(
                     name=name,
-                    records=split.records - len(split.new.ids) + (part.shards.records if part else 0),
+                    records=split.records - len(split.new.ids) + (sum(part.shards.lengths) if part else 0),
                     shards=part.shards if part else ShardTable.of([]),
                     class_counts=tuple((split.counts + (part.counts if part else 0)).tolist()),
                     mean=pixels.mean,

@@ -23,15 +23,7 @@ from podline.data.people.truth import read_truth, truth_name
 from podline.data.pixels import PixelSums, add_up, pixel_sums
 from podline.data.reader import HASHED_AT_ONCE, REMEDY, SplitReader, open_split, require_content
 from podline.data.records import IMAGE, IMAGE_ID, stored_layout
-from podline.documents.manifest import (
-    MANIFEST,
-    FileInfo,
-    Manifest,
-    SplitInfo,
-    listed_files,
-    read_manifest,
-    stored_name,
-)
+from podline.documents.manifest import MANIFEST, FileInfo, Manifest, SplitInfo, listed_files, read_manifest, stored_name
 from podline.documents.shard_table import ShardInfo
 from podline.recipes.kind_table import facts_named
 from podline.stages.completed import complete, manifest_sha256

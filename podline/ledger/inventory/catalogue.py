@@ -139,24 +139,15 @@ def manifest_of(store: Store, dataset: Dataset) -> Manifest:
     return read_manifest(store, dataset.folder)
 
 
-def conversion_of(store: Store, folder: str) -> ConvertResult | None:
-    """Return the result of a data set's conversion; None if the conversion has no completion record.
-
-    Raises:
-        ArtifactError: the completion record cannot be read.
-    """
-    if not store.exists(completion_name(folder, CONVERT.name)):
-        return None
-    return ConvertResult.model_validate(read_completion(store, folder, CONVERT.name).result)
-
-
-def remarks(manifest: Manifest, conversion: ConvertResult | None) -> list[str]:
+def remarks(store: Store, folder: str, manifest: Manifest) -> list[str]:
     """Return remarks on a data set: differences from the official data set, and contradicting labels.
 
-    Args:
-        manifest: the manifest of the data set.
-        conversion: the result of :func:`conversion_of`.
+    Raises:
+        ArtifactError: the completion record of the conversion cannot be read.
     """
+    conversion = None
+    if store.exists(completion_name(folder, CONVERT.name)):
+        conversion = ConvertResult.model_validate(read_completion(store, folder, CONVERT.name).result)
     check, contradicting = (conversion.official, conversion.contradicting) if conversion else (None, {})
     converted = {split.name: split.records for split in manifest.splits}
     return official.remarks(manifest.dataset, converted, manifest.quarantined, check, contradicting)

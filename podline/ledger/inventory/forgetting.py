@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from podline.data.versions.fingerprint import source_cache
 from podline.data.versions.record_names import RecordNames, identities
 from podline.documents import champions, suspects
 from podline.documents.completion import completion_name
-from podline.documents.forgotten import FORGOTTEN, forgotten, publish_forgotten
+from podline.documents.corrections import FORGOTTEN, forgotten, publish_forgotten
 from podline.documents.manifest import Manifest
 from podline.documents.versions import versions
 from podline.ledger.inventory.catalogue import datasets, manifest_of
@@ -74,68 +73,30 @@ class Forgetting(Frozen):
         return ["without --dry-run, which changed nothing:", *told] if self.dry_run else told
 
 
-class ImageToForget(NamedTuple):
-    """An image to forget.
-
-    Attributes:
-        identity: the image's identity, see :mod:`podline.data.identity`.
-        key: the image's name.
-        holders: fingerprint of each version → whether its shards contain the image.
-    """
-
-    identity: str
-    key: str
-    holders: Mapping[str, bool]
-
-
-def image_of(store: Store, dataset: str, key: str) -> ImageToForget:
-    """Find an image and the versions of its data set that contain it.
-
-    Args:
-        store: the store of the data set.
-        dataset: name of the data set.
-        key: the image's path in the source, its identity, or the path of its file.
-
-    Raises:
-        SettingsError: no image, or several images, of the versions and the forgotten images match ``key``.
-    """
-    noted, manifests = {one.image: one.key for one in FORGOTTEN.read(store, dataset)}, _manifests(store, dataset)
-    wanted = {key} if _IDENTITY.fullmatch(key) else {image for image, name in noted.items() if name == key}
-    wanted = wanted or {image for manifest in manifests.values() for image in _named(store, manifest, key)}
-    if is_file := not wanted and Path(key).is_file():
-        with explained("read", Path(key)):
-            wanted = {identified(Path(key).read_bytes()).identity.hex()}
-    keys = {name: _held(store, manifest, wanted) for name, manifest in manifests.items()}
-    found = wanted if is_file else wanted & {*noted, *(each for some in keys.values() for each in some)}
-    if len(found) == 1:
-        [image] = found
-        return ImageToForget(image, key, {name: image in some for name, some in keys.items()})
-    problem = f"{len(found)} images {', '.join(sorted(found))}".strip()
-    raise SettingsError(f"--key {key} matches {problem} of {dataset}, expected one; give the path of the image's file")
-
-
 def forget(
-    store: Store, dataset: str, image: ImageToForget, reason: str, reporter: Reporter, *, dry_run: bool = False
+    store: Store, dataset: str, key: str, reason: str, reporter: Reporter, *, dry_run: bool = False
 ) -> Forgetting:
     """Forget an image; after an interruption, the same call continues the work.
 
     Args:
         store: the store of the data set.
         dataset: name of the data set.
-        image: the result of :func:`image_of`.
+        key: the image's path in the source, its identity, or the path of its file.
         reason: the reason, which is written to manifests.
         reporter: reports the progress.
         dry_run: return the actions without carrying them out.
 
     Raises:
-        SettingsError: a split would become empty.
+        SettingsError: no image, or several images, of the versions and the forgotten images match ``key``; or a split
+            would become empty.
         StoreUnavailableError: a running process uses a file that must be deleted.
         StoreError: the store cannot be read or written.
     """
+    image, holders = _image_of(store, dataset, key)
     if not dry_run:
-        publish_forgotten(store, dataset, image.identity, image.key, reason)
+        publish_forgotten(store, dataset, image, key, reason)
     known, manifests = versions(store, dataset), _manifests(store, dataset)
-    gone, version = _holding(store, manifests, image), 0
+    gone, version = _holding(store, manifests, image, holders), 0
     if known and known[-1].fingerprint in gone:
         newest = manifests[known[-1].fingerprint]
         made = None if dry_run else compact(store, newest, 1, reporter, forgotten(store, dataset))
@@ -160,7 +121,7 @@ def forget(
         )
     return Forgetting(
         dataset=dataset,
-        image=image.identity,
+        image=image,
         version=version,
         removed=tuple(removed),
         pages=tuple(pages),
@@ -173,6 +134,23 @@ def forget(
         caches=tuple(one.name for one in caches),
         dry_run=dry_run,
     )
+
+
+def _image_of(store: Store, dataset: str, key: str) -> tuple[str, dict[str, bool]]:
+    """Return the identity of an image, and fingerprint of each version → whether its shards contain the image."""
+    noted, manifests = {one.image: one.key for one in FORGOTTEN.read(store, dataset)}, _manifests(store, dataset)
+    wanted = {key} if _IDENTITY.fullmatch(key) else {image for image, name in noted.items() if name == key}
+    wanted = wanted or {image for manifest in manifests.values() for image in _named(store, manifest, key)}
+    if is_file := not wanted and Path(key).is_file():
+        with explained("read", Path(key)):
+            wanted = {identified(Path(key).read_bytes()).identity.hex()}
+    keys = {name: _held(store, manifest, wanted) for name, manifest in manifests.items()}
+    found = wanted if is_file else wanted & {*noted, *(each for some in keys.values() for each in some)}
+    if len(found) == 1:
+        [image] = found
+        return image, {name: image in some for name, some in keys.items()}
+    problem = f"{len(found)} images {', '.join(sorted(found))}".strip()
+    raise SettingsError(f"--key {key} matches {problem} of {dataset}, expected one; give the path of the image's file")
 
 
 def _manifests(store: Store, dataset: str) -> dict[str, Manifest]:
@@ -198,10 +176,10 @@ def _held(store: Store, manifest: Manifest, images: Collection[str]) -> set[str]
     return {image for image in images if np.any(known == bytes.fromhex(image).rstrip(b"\0"))}
 
 
-def _holding(store: Store, manifests: dict[str, Manifest], image: ImageToForget) -> set[str]:
+def _holding(store: Store, manifests: dict[str, Manifest], image: str, holders: Mapping[str, bool]) -> set[str]:
     """Return the fingerprints of versions that contain an image, or that use shards of a version that contains it."""
-    new = {name for name, one in manifests.items() if name not in image.holders and _held(store, one, [image.identity])}
-    found = new | {name for name in manifests if image.holders.get(name)}
+    new = {name for name, one in manifests.items() if name not in holders and _held(store, one, [image])}
+    found = new | {name for name in manifests if holders.get(name)}
     while more := {name for name, one in manifests.items() if _needs(one) & found} - found:
         found |= more
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -290,11 +290,6 @@ def name_of(run: Holding) -> str:
     return run.name.removeprefix(_RUNS)
 
 
-def recipe_of(run: Holding) -> str:
-    """Return the recipe in the name of a run."""
-    return name_of(run).rpartition("-")[0]
-
-
 def runs_named(found: Iterable[Holding], store: Store, names: Iterable[str]) -> list[Holding]:
     """Return the runs with these names.
 
@@ -317,13 +312,13 @@ def old_runs(found: Iterable[Holding], before: float, *, keep: int = 0, recipe: 
         keep: number of newest runs of each recipe to leave out.
         recipe: return only runs of this recipe.
     """
-    by_recipe = dict[str, list[Holding]]()
-    for run in found:
-        if run.name.startswith(_RUNS) and recipe in (None, recipe_of(run)):
-            by_recipe.setdefault(recipe_of(run), []).append(run)
-    newest_first = [sorted(runs, key=lambda run: -run.touched) for runs in by_recipe.values()]
-    old = [run for runs in newest_first for run in runs[keep:] if run.touched < before]
-    return sorted(old, key=lambda run: run.touched)
+    newer, old = Counter[str](), list[Holding]()
+    for run in sorted(found, key=lambda run: -run.touched):
+        of = name_of(run).rpartition("-")[0]
+        if run.name.startswith(_RUNS) and recipe in (None, of):
+            newer[of] += 1
+            old += [run] if newer[of] > keep and run.touched < before else []
+    return old[::-1]
 
 
 def delete_runs(store: Store, runs: Sequence[Holding], *, delete: bool) -> tuple[list[Holding], list[str]]:

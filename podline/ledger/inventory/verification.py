@@ -18,14 +18,13 @@ from podline.base.progress import Reporter
 from podline.data.people.truth import truth_name
 from podline.data.tfds import tfds_names
 from podline.data.versions.fingerprint import CONVERSIONS
-from podline.documents import champions, first_images
+from podline.documents import champions
 from podline.documents.champions import HISTORY
 from podline.documents.completion import Artifact, Completion, completion_name, damage
-from podline.documents.corrections import REVIEWS
-from podline.documents.forgotten import FORGOTTEN
+from podline.documents.corrections import FORGOTTEN, REVIEWS
 from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_record, stored_name
 from podline.documents.origins import ORIGIN
-from podline.documents.versions import VERSIONS
+from podline.documents.versions import FIRST_IMAGES, VERSIONS
 from podline.ledger import ledger
 from podline.store.contract import INDEX, Listed, Store, holding_of
 from podline.store.one_writer import LEASE
@@ -38,7 +37,7 @@ _DEPTHS = {"finder": 2, "comparisons": 2, "suspects": 3}
 _NUMBERED = (HISTORY, REVIEWS, FORGOTTEN, VERSIONS)
 _KNOWN = (*_HOLDINGS, *_DEPTHS, ledger.FOLDER, *(series.folder.partition("/")[0] for series in _NUMBERED))
 # Folders with measurements, checks and downloads, which are repeated if missing.
-_MEMORIES = ("paces", "architectures", "targets", "weights", CONVERSIONS, first_images.FOLDER)
+_MEMORIES = ("paces", "architectures", "targets", "weights", CONVERSIONS, FIRST_IMAGES)
 _ENTRIES = (ledger.is_entry, champions.is_beginning, *(series.has for series in _NUMBERED))
 # Files in a run's folder that flows write outside of stages.
 _OF_FLOWS = (ORIGIN, "tpu.json")

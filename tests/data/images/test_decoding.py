@@ -30,7 +30,7 @@ from podline.recipes import datasets
 from podline.store import uses
 
 Decoding = Callable[[str], None]
-BECOMING = FittedPictures((16, 16, 3), "squeeze", ())
+BECOMING = FittedPictures((16, 16, 3), "squeeze")
 
 
 @pytest.fixture

@@ -117,10 +117,7 @@ def test_empty_cells_of_an_edited_table_change_nothing(tmp_path: Path, change: A
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (
-            lambda text: text.replace("scorer,", "class,"),
-            "not a table of DeepLabCut: got rows that begin with class",
-        ),
+        (lambda text: text.replace("scorer,", "class,"), "not a table of DeepLabCut: got rows that begin with class"),
         (lambda text: text.replace("y,x,y\n", "y,x,likelihood\n", 1), "coords are .* give a table of labels"),
         (lambda text: f"{text}img999.png,1,2,3,,5,6,7,8\n", "img999.png has only one of x and y of left ear"),
         (lambda text: f"{text}img999.png,1,2\n", "rows of 3 and of 9 cells, expected rows of one length"),

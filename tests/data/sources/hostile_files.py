@@ -34,13 +34,7 @@ from podline.recipes import datasets
 
 
 class Kind(NamedTuple):
-    """A kind of file.
-
-    Attributes:
-        write: a valid source into a folder.
-        file: a pattern of the file in it that is to be damaged.
-        read: the source, by its folder and that file.
-    """
+    """A kind of file: what writes a valid source, the pattern of the file to damage, and what reads both."""
 
     write: Callable[[Path], object]
     file: str
@@ -255,13 +249,7 @@ _WORDS = [
 
 
 def mutated(seed: bytes, ending: str, name: str) -> bytes:
-    """Change a valid file by chance: as a whole, in a document's values, or in bytes, under gzip if it is packed.
-
-    Args:
-        seed: the file.
-        ending: of its name.
-        name: of the input; another one is another change.
-    """
+    """Change a valid file at random, seeded by a name: all of it, values of a document, or bytes, also under gzip."""
     chance = random.Random(f"18/{name}")
     if chance.random() < 0.1:
         return chance.choice(_DAMAGES)(seed)

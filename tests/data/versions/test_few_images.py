@@ -10,8 +10,7 @@ from drawn_images import as_folders, drawn, encoded
 
 from podline.base.errors import SettingsError
 from podline.base.progress import Event
-from podline.documents.first_images import FirstImages, first_images
-from podline.documents.versions import Version, publish_version
+from podline.documents.versions import FirstImages, Version, first_images, publish_version
 from podline.recipes import registry
 from podline.recipes.published_weights import PUBLISHED
 from podline.settings.machine import Settings

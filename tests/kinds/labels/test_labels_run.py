@@ -18,6 +18,7 @@ from podline.champions.promote import promote
 from podline.champions.serving.exporting import export
 from podline.compare.comparison import compare
 from podline.compare.known import Evaluated
+from podline.contract.answers import CommonExamples
 from podline.contract.case import Case
 from podline.contract.kind import kind_of
 from podline.documents.manifest import read_manifest
@@ -109,8 +110,15 @@ def test_thresholds_come_from_training_images_if_none_were_held_out(store: Store
     model, recipe = load_model(store, folder, spec.weights_sha256), training.recipe.changed(validation_share=0.0)
     manifest = read_manifest(store, training.dataset_folder)
     case = Case(spec, recipe, model, model, tf.distribute.get_strategy(), store, manifest, silent())
-    found = LabelsEvaluation.of(kind_of(recipe).judge(case).document)
+    kind = kind_of(recipe)
+    found = LabelsEvaluation.of(kind.judge(case).document)
     assert (found.thresholds_on, found.threshold_examples) == ("train", found.seen.examples)
+    # Probabilities between one half and the threshold that the evaluation chose.
+    chosen = np.array([label.threshold for label in LabelsEvaluation.of(read_evaluation(store, folder)).labels])
+    near = tf.constant(np.log(between := (chosen + 0.5) / 2) - np.log(1 - between), tf.float32)
+    examples = CommonExamples(store, spec.dataset_folder, manifest, "test", silent())
+    again = kind.answers().again(examples, training, lambda images, **_: tf.tile(near[None], (tf.shape(images)[0], 1)))
+    assert (again.named == (chosen < 0.5)).all()
 
 
 def test_the_second_is_judged_against_the_first_image_by_image(store: Store, runs: list[Finished]) -> None:

@@ -227,10 +227,10 @@ class Tables(Layout):
         if many:
             [(key, same)] = rows.items()
             raise SourceError(
-                f"{self.read[0].path}: {wanted:,} of {len(counts):,} files have several rows vs {allowed:.0%} at most "
-                f"({printable(key)} has {len(same)}, with {_labels(same, ', ')}), so the rows are several labels of an "
-                "image, or of objects in it, but Podline reads one class for each whole image; give a table with one "
-                "row for each image"
+                f"{self.tables[0].file.path}: {wanted:,} of {len(counts):,} files have several rows vs {allowed:.0%} "
+                f"at most ({printable(key)} has {len(same)}, with {_labels(same, ', ')}), so the rows are several "
+                "labels of an image, or of objects in it, but Podline reads one class for each whole image; give a "
+                "table with one row for each image"
             )
         return rows
 

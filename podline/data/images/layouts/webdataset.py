@@ -11,7 +11,7 @@ import json
 import shlex
 import tarfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
@@ -60,6 +60,7 @@ class WebDataset(Layout):
         first: the JSON objects of the first samples.
     """
 
+    read: Sequence[ListedFile]
     settings: ImagesSettings
     said: dict[str, LabelColumn] = field(default_factory=lambda: defaultdict(LabelColumn), init=False, compare=False)
     first: list[dict[str, Any]] = field(default_factory=list, init=False, compare=False)
