@@ -146,8 +146,7 @@ def attempt(call: _Call[Any, Any]) -> State[Any]:
         if not cancelled and not environment.of_prefect_worker():
             raise
         call.error, message = signal, _CANCELLED if cancelled else _STOPPED
-        get_run_logger().info("%s: %s", name, message)
-        return Cancelled(message=message)
+        return Cancelled(message=message)  # the engine logs the message
     return Completed(name="Cached", message="an earlier result, verified") if result.reused else Completed()
 
 
