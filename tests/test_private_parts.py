@@ -20,7 +20,7 @@ import pytest
 PROJECT = Path(__file__).parents[1]
 CODE = ("podline", "flows", "tasks", "beam_jobs", "deployments", "benchmarks")
 # Documented, or of Python: a named tuple's methods, and the end of a process without clean-up.
-PUBLIC = frozenset({"_replace", "_asdict", "_make", "_fields", "_field_defaults", "_exit"})
+PUBLIC = frozenset({"_replace", "_asdict", "_make", "_fields", "_field_defaults", "_exit", "_value_"})
 # Modules without a promise of compatibility.
 OUT_OF_BOUNDS = re.compile(r"\.src\b|\._|^tensorflow\.|^prefect\.server\b")
 

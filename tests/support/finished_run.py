@@ -20,7 +20,7 @@ from podline.documents.metric import Metric
 from podline.documents.metrics_log import EvaluationLine, EventLine, FindingLine, StepsLine
 from podline.documents.model_description import DESCRIPTION
 from podline.documents.origins import keep_origin
-from podline.kinds.by_example.kind import Judged
+from podline.kinds.by_example.hooks import Judged
 from podline.kinds.classification.document import Evaluation, Figures
 from podline.kinds.classification.guesses import Guesses
 from podline.ledger.recording import data_of, plain

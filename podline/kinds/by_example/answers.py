@@ -10,7 +10,7 @@ from podline.contract.answers import Answers, CommonExamples
 from podline.data.reader import open_split
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.metric import Metric
-from podline.kinds.by_example.kind import A, ExampleKind
+from podline.kinds.by_example.hooks import A, ExampleHooks
 from podline.kinds.by_example.measures import figure_of
 from podline.recipes.measures import measure_named
 from podline.stages.specs import TrainSpec
@@ -20,7 +20,7 @@ from podline.store.contract import Store
 class ExampleAnswers(Answers[A, A], Generic[A]):
     """Answers with one entry per example."""
 
-    def __init__(self, kind: ExampleKind[A]) -> None:
+    def __init__(self, kind: ExampleHooks[A]) -> None:
         self._kind = kind
 
     def left(self, store: Store, folder: str, evaluation: AnyEvaluation) -> A:

@@ -19,7 +19,7 @@ from podline.data.records import IMAGE
 from podline.documents.manifest import TRAIN, VALIDATION, Manifest
 from podline.evaluation.forward import News, answers_of
 from podline.input.pipeline import EvaluationInput
-from podline.kinds.by_example.kind import A, ExampleKind, Judged, Views
+from podline.kinds.by_example.hooks import A, ExampleHooks, Judged, Views
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.measures import measure_named, metric_text
 from podline.recipes.settings import Recipe
@@ -30,7 +30,7 @@ Model = Callable[..., Tensor]
 _HELD_OUT, _OVER_VIEWS = "held_out", "over_views"
 
 
-def judge(kind: ExampleKind[A], case: Case) -> Judgement:
+def judge(kind: ExampleHooks[A], case: Case) -> Judgement:
     """Evaluate a run's model; return the document, and files with the model's answer to each example.
 
     Raises:
@@ -71,7 +71,7 @@ def judge(kind: ExampleKind[A], case: Case) -> Judgement:
     return Judgement(kind.facts.document.model_validate(document), written, tuple(notes))
 
 
-def _found(kind: ExampleKind[A], case: Case, views: Views | None) -> dict[str, A]:
+def _found(kind: ExampleHooks[A], case: Case, views: Views | None) -> dict[str, A]:
     """Run the models; return the answers that each field of the document is computed from, by the field's name."""
     spec, manifest, plan = case.spec, case.manifest, plan_training(case.recipe, case.manifest)
     holds_out = kind.read_by.has_thresholds and plan.evaluated in (TRAIN, VALIDATION)
@@ -106,7 +106,7 @@ def _found(kind: ExampleKind[A], case: Case, views: Views | None) -> dict[str, A
 
 
 def _answers(
-    kind: ExampleKind[A],
+    kind: ExampleHooks[A],
     recipe: Recipe,
     answers: Callable[[EvaluationInput], Iterator[tuple[Any, dict[str, Array]]]],
     batches: EvaluationInput,
@@ -129,7 +129,7 @@ def _answers(
 
 
 def answered(
-    kind: ExampleKind[A],
+    kind: ExampleHooks[A],
     recipe: Recipe,
     model: Model,
     reader: SplitReader,
@@ -150,7 +150,7 @@ def answered(
     return found
 
 
-def at_its_thresholds(kind: ExampleKind[A], answers: A, store: Store, folder: str) -> A:
+def at_its_thresholds(kind: ExampleHooks[A], answers: A, store: Store, folder: str) -> A:
     """Return answers with the thresholds that the evaluation in a run's folder chose, if its kind has any.
 
     Raises:

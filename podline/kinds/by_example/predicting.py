@@ -12,7 +12,7 @@ from podline.contract.noise import Floats
 from podline.contract.picture_reader import PictureReader, Size
 from podline.data.fitting import SQUEEZE
 from podline.documents.manifest import Fit, Manifest
-from podline.kinds.by_example.kind import ExampleKind
+from podline.kinds.by_example.hooks import ExampleHooks
 from podline.recipes.settings import Recipe
 from podline.stages.tools import PicturePrediction
 
@@ -29,7 +29,7 @@ class AnswerReader(PictureReader):
         thresholds: the threshold of each class, (classes,), if the kind has thresholds.
     """
 
-    kind: ExampleKind[Any]
+    kind: ExampleHooks[Any]
     recipe: Recipe
     manifest: Manifest
     threshold: float | None = None

@@ -15,8 +15,8 @@ from podline.contract.per_example import PerExample
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE
 from podline.documents.manifest import TEST, Manifest
+from podline.kinds.by_example.hooks import ExampleHooks
 from podline.kinds.by_example.judging import answered, at_its_thresholds
-from podline.kinds.by_example.kind import ExampleKind
 from podline.kinds.by_example.measures import figure_of
 from podline.recipes.measures import measure_named, metric_text
 from podline.stages.tools import ShowSpec
@@ -28,7 +28,7 @@ _MISTAKE_ROWS = 2
 
 
 def sheet_block(
-    kind: ExampleKind[Any], spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
+    kind: ExampleHooks[Any], spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
 ) -> tuple[SheetBlock, int, int]:
     """Return the first test examples with a run's answers, then its most confident mistakes.
 
@@ -54,7 +54,7 @@ def sheet_block(
 
 
 def _pictures(
-    kind: ExampleKind[Any],
+    kind: ExampleHooks[Any],
     answers: PerExample,
     records: npt.NDArray[np.int64],
     reader: SplitReader,

@@ -14,7 +14,8 @@ from podline.data.records import LABEL
 from podline.documents.intervals import guessing_interval
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
-from podline.kinds.by_example.kind import ExampleKind, Judged, Views, shares_of
+from podline.kinds.by_example.hooks import Judged, Views, shares_of
+from podline.kinds.by_example.kind import ExampleKind
 from podline.kinds.by_example.measures import figures_of
 from podline.kinds.by_example.rules import guards, main
 from podline.kinds.by_example.sections import metrics

@@ -16,7 +16,8 @@ from podline.documents.intervals import mean_interval
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
 from podline.kinds.by_example.document import ImageFigures
-from podline.kinds.by_example.kind import ExampleKind, Judged, shares_of
+from podline.kinds.by_example.hooks import Judged, shares_of
+from podline.kinds.by_example.kind import ExampleKind
 from podline.kinds.by_example.rules import guards, main
 from podline.kinds.labels import rules, sections
 from podline.kinds.labels.document import LabelFigures, LabelMistake, LabelsEvaluation

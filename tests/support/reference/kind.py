@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 
 from podline.contract.kind import Kind
+from podline.kinds.by_example.hooks import ExampleHooks
 from podline.kinds.by_example.kind import ExampleKind
 from podline.recipes.kind_facts import KindFacts
 from podline.report.kind_report import ReportedKind
@@ -14,7 +15,7 @@ from reference import attributes_of, table
 
 
 def tables() -> dict[str, str]:
-    methods, hooks = methods_of(Kind, ReportedKind), methods_of(ExampleKind)
+    methods, hooks = methods_of(Kind, ReportedKind), methods_of(ExampleHooks)
     described = attributes_of(KindFacts)
     assert set(described) == {field.name for field in dataclasses.fields(KindFacts)}
     left = {"objective": methods["objective"], **{name: each for name, each in hooks.items() if name not in methods}}
