@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import cast
 
 from podline.base.errors import ArtifactError, SettingsError
 from podline.base.frozen import is_object
@@ -21,7 +20,7 @@ def facts_named(name: str) -> KindFacts:
     Raises:
         SettingsError: the kind does not exist, its package cannot be imported, or the object is not a kind's facts.
     """
-    found = cast("object", KINDS.load(name))  # a package may have registered anything
+    found: object = KINDS.load(name)
     if isinstance(found, KindFacts):
         return found
     raise SettingsError(f"kind of task {name}: got {found!r}, expected a podline.recipes.kind_facts.KindFacts")

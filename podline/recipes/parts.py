@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from podline.base import entry_points
 from podline.base.errors import SettingsError
@@ -17,12 +17,23 @@ from podline.base.frozen import Json
 from podline.recipes.keras_optimizers import KERAS_OPTIMIZERS
 from podline.settings.machine import nearest
 
-if TYPE_CHECKING:
-    from podline.recipes.settings import LossSettings, ModelSettings, OptimizerSettings
-
 T = TypeVar("T")
 Plugin: TypeAlias = Callable[..., object]
 """A function of an installed package; the caller checks the result."""
+
+
+class PartSettings(Protocol):
+    """A recipe's choice of a part."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the part."""
+        ...
+
+    @property
+    def options(self) -> Mapping[str, Json]:
+        """The part's own settings."""
+        ...
 
 
 class Loaded(NamedTuple, Generic[T]):
@@ -135,7 +146,7 @@ class Registry(Generic[T]):
         with entry_points.explained(self.title(name)):
             return function(*arguments)
 
-    def require(self, settings: ModelSettings | OptimizerSettings | LossSettings) -> None:
+    def require(self, settings: PartSettings) -> None:
         """Check that a part exists, and that no options are given if it has none.
 
         Raises:
@@ -149,9 +160,7 @@ class Registry(Generic[T]):
                 f"{self.what} {settings.kind} has no options vs {options}; leave {self.what}.options out"
             )
 
-    def make(
-        self: Registry[Plugin], settings: ModelSettings | OptimizerSettings | LossSettings, *arguments: object
-    ) -> object:
+    def make(self: Registry[Plugin], settings: PartSettings, *arguments: object) -> object:
         """Call the function of a recipe's part with these arguments.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from podline.base.errors import SettingsError
 from podline.base.frozen import Frozen, Json, JsonObject
@@ -12,12 +12,22 @@ from podline.recipes import shipped
 from podline.recipes.parts import Registry
 from podline.recipes.published_weights import Pretrained
 
-if TYPE_CHECKING:
-    from podline.recipes.kind_facts import KindFacts
-    from podline.recipes.settings import Recipe
-
 COMMON = ("model", "augmentation", "loss")
 """Sections of a recipe that only some kinds of task use."""
+
+
+class WithTask(Protocol):
+    """A recipe with a section ``task``."""
+
+    @property
+    def name(self) -> str:
+        """The recipe's name."""
+        ...
+
+    @property
+    def task(self) -> TaskSettings:
+        """The section of the kind of task."""
+        ...
 
 
 class TaskSettings(Frozen):
@@ -46,7 +56,7 @@ class TaskSettings(Frozen):
     kind: str
 
     @classmethod
-    def of(cls, recipe: Recipe) -> Self:
+    def of(cls, recipe: WithTask) -> Self:
         """Return the section of a recipe of this kind.
 
         Raises:
@@ -105,7 +115,8 @@ class UnknownTask(TaskSettings, extra="allow"):
     mixes_targets = True
 
 
-KINDS: Registry[KindFacts] = Registry("kind of task", "podline.kinds", shipped.KINDS)
+KINDS: Registry[Any] = Registry("kind of task", "podline.kinds", shipped.KINDS)
+"""The registered kinds; :func:`podline.recipes.kind_table.facts_named` checks that each is a KindFacts."""
 
 
 def task_of(kind: str, given: Mapping[str, Json]) -> TaskSettings:
