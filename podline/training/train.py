@@ -268,7 +268,8 @@ def _noted(spec: TrainSpec, events: EventLog, state: TrainingState) -> Iterator[
     try:
         yield
     except (PreemptedError, DivergenceError, PrunedError) as error:
-        events.write(_EARLY_ENDS[type(error)], state.step, str(error))
+        event: EventKind = next(event for kind, event in _EARLY_ENDS.items() if isinstance(error, kind))
+        events.write(event, state.step, str(error))
         raise
     except tf.errors.OpError as error:
         if spec.by_workers and (gone := lost_host(type(error).__name__, str(error))):
