@@ -163,7 +163,7 @@ class Prepared(Layout):
         if number is None:
             return None, f"has no class in {self.label}"
         if not 0 <= number < self.classes:
-            return None, f"has the label {number} vs 0 to {self.classes - 1}"
+            return None, f"has the label {number}, expected 0 to {self.classes - 1}"
         return self.class_names[number] if self.class_names else str(number), ""
 
 
