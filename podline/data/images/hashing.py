@@ -46,8 +46,7 @@ def hashes(read: Read, boxes: Boxes) -> Hashed:
     Returns:
         An array (n,) of dtype :data:`HASHED`; zeros if a box is less than 8 pixels high or wide.
     """
-    found = [_hash_of(shown) for shown in _shown(read, boxes, np.arange(len(boxes)))]
-    return np.array(found, HASHED)
+    return np.fromiter(map(_hash_of, _shown(read, boxes, np.arange(len(boxes)))), HASHED, len(boxes))
 
 
 def hash_of(image: Pixels, height: int, width: int) -> tuple[int, float]:
