@@ -94,6 +94,6 @@ def _work(recipe: Recipe, images: int, epochs: float) -> float:
 
 
 def probed(manifest: Manifest) -> int:
-    """Return the number of test images for which each evaluation during training measures all layers."""
+    """Return the number of test images for which each evaluation during training measures the outputs of all layers."""
     height, width, _ = manifest.image_shape
     return min(manifest.split(TEST).records, _PROBED, max(_PROBED_PIXELS // (height * width), 2))

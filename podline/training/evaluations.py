@@ -44,7 +44,7 @@ class Evaluate(Hook):
         """Prepare evaluations.
 
         Args:
-            run: the run.
+            run: the run to evaluate.
             write: writes an evaluation's line.
             probe: runs the model on the probe's images; called in a rehearsal.
             decide: these deciders are called in order with each line, after it is written.

@@ -113,7 +113,7 @@ class SaveCheckpoints(Hook):
         """Prepare the checkpoints of a run.
 
         Args:
-            run: the run.
+            run: the run whose state is saved.
             clock: measures the time that the run takes.
             protected_step: returns the step whose state may be restored later; this step always gets a checkpoint.
             due: returns whether a step must get a checkpoint.

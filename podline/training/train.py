@@ -202,7 +202,7 @@ def pace(spec: PaceSpec, reporter: Reporter) -> Pace:
 
 
 def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable[..., Run], Agreement]:
-    """Return a function that makes the run from its outputs and listeners, and the agreement of its workers."""
+    """Return a function that makes the run from its store, logs, reporter and signal handler, and the agreement."""
     require_unchanged(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)

@@ -60,7 +60,7 @@ class ClassificationKind(ExampleKind[Guesses]):
         return Guesses.of_logits(outputs, targets.astype(np.int64))
 
     def guessing(self, trained: Guesses) -> Metric:
-        """Return the accuracy of always predicting the most frequent class, and the range that chance gives it."""
+        """Return the accuracy of always predicting the most frequent class, with its 95 % range."""
         return guessing_interval(np.bincount(trained.labels).tolist())
 
     def words(self, answers: Guesses, manifest: Manifest) -> list[str]:

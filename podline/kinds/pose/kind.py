@@ -95,7 +95,7 @@ class PoseKind(ReportedKind):
         before: AnyEvaluation,
         after: AnyEvaluation,
     ) -> LostExamples:
-        """Return images in which the second network finds fewer joints."""
+        """Return images in which the network of ``after`` finds fewer joints than the network of ``before``."""
         pair = PoseEvaluation.of(before), PoseEvaluation.of(after)
         return lost_answers.lost_examples(compared, reader, manifest, *pair)
 
