@@ -22,7 +22,7 @@ _FEWEST = 4  # least number of evaluations of a training
 
 
 def with_validation(recipe: Recipe, manifest: Manifest, tell: Callable[[str], object]) -> Recipe:
-    """Return the recipe, without held-out images and early stop if there are fewer than ``fit`` requires.
+    """Return the recipe, without held-out images and early stop if ``fit`` requires more images for validation.
 
     Args:
         recipe: any recipe.

@@ -185,7 +185,7 @@ def annealing_line(
 def _in_words(line: AnnealingLine) -> str:
     if line.rise == 0:
         return f"step {line.step}: energy {line.energy:.4f} is no higher than before: accepted"
-    why = f"is {line.rise:.4f} higher: accepted with probability {line.probability:.2f} at temperature"
+    why = f"is {line.rise:.4f} higher: acceptance probability {line.probability:.2f} at temperature"
     outcome = "accepted" if line.accepted else f"rejected; going back to the state of step {line.state}"
     return f"step {line.step}: energy {line.energy:.4f} {why} {line.temperature:.2g}, draw {line.draw:.2f}: {outcome}"
 

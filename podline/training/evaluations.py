@@ -41,7 +41,7 @@ class Evaluate(Hook):
         probe: Callable[[], object],
         decide: Sequence[Callable[[EvaluationLine], None]],
     ) -> None:
-        """Prepare evaluations.
+        """Check the names of measures, and prepare the evaluations.
 
         Args:
             run: the run to evaluate.

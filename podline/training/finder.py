@@ -291,7 +291,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
     if fall > chance:
         low = np.flatnonzero(curve <= start - _FLOOR * fall)
         floor = float(rates[low[0]]), float(rates[low[-1]])
-        begun = f"the loss falls from {start:.3g} to {lowest:.3g}; nine tenths of this fall are done at rates from"
+        begun = f"the loss falls from {start:.3g} to {lowest:.3g}; nine tenths of this fall happen at rates from"
         return _in_the_floor(floor, blow_up, schedule, begun, rates[-1])
     if blow_up is not None:
         return _below_the_blow_up(blow_up)

@@ -65,7 +65,7 @@ class WriteMetrics(Hook):
         self._run, self._plan, self._write, self._clock, self._factor = run, run.plan, write, clock, factor
 
     def next_stop(self, step: int) -> int:
-        """Return the next multiple of ``summary_steps``, or an earlier end of the phase: a line has one batch size."""
+        """Return the next multiple of ``summary_steps`` or an earlier end of the phase: one batch size per line."""
         return min(next_multiple(step, self._run.recipe.summary_steps), self._plan.phase(step).end)
 
     def after(self, stretch: Stretch) -> None:

@@ -110,7 +110,7 @@ def _with_finite_weights(run: Run, step: int) -> tuple[Run, str]:
                 run.reporter.warn(f"the checkpoint of step {there} is skipped: {error}")
                 continue
             return run, f"the weights of step {there}, the newest finite ones that are saved"
-    return run.with_fresh_state(), "the initial weights, as none are saved that are finite"
+    return run.with_fresh_state(), "the initial weights, because no saved weights are finite"
 
 
 def _counted(wrong: int, count: int) -> str:

@@ -108,7 +108,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
                 asked_to_stop=lambda: agreement.any(asked() or lost()),
             )
             step, before = _go_on(run)
-            agreement.require_same("the steps to go on from", str(step))
+            agreement.require_same("the steps from which to continue", str(step))
             clock = RunClock(before, started)
             with _noted(spec, events, run.state):
                 meter = LoadMeter()

@@ -126,7 +126,7 @@ class ExampleKind(ExampleHooks[A]):
     def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[SheetBlock, int, int]:
-        """Return the first test examples with a run's answers, and its mistakes."""
+        """Return test examples with a run's answers, and its mistakes; the number of examples, and of correct ones."""
         from podline.kinds.by_example.sheet import sheet_block
 
         return sheet_block(self, spec, model, store, manifest, reporter)

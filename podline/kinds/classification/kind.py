@@ -100,7 +100,7 @@ class ClassificationKind(ExampleKind[Guesses]):
         return Views(views, over_views(model, views)) if views > 1 else None
 
     def lost_order(self, before: Guesses, after: Guesses) -> Floats:
-        """Return the first model's negative confidences, (n,), so that the most confident answers come first."""
+        """Return the negative confidences of ``before``, (n,), so that its most confident answers come first."""
         return -before.confidences
 
     def sections(self) -> Iterable[Section]:

@@ -68,7 +68,7 @@ class _Detected(NamedTuple):
 def lost_examples(
     compared: Compared[Any], reader: SplitReader, manifest: Manifest, before: PoseEvaluation, after: PoseEvaluation
 ) -> LostExamples:
-    """Return images in which the network of ``after`` finds fewer joints than that of ``before``, most fewer first.
+    """Return images in which the network of ``after`` finds fewer joints than that of ``before``, worst first.
 
     The number of lost examples is the number of people that only the network of ``before`` finds; the number of gained
     examples is the number of people that only the network of ``after`` finds.
