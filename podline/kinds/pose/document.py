@@ -44,7 +44,7 @@ class JointFigures(Frozen):
     """The figures of one joint over all annotated people.
 
     Attributes:
-        joint: its name.
+        joint: the name of the joint.
         labelled: number of people in whom the joint is labelled.
         in_found: number of these people that were detected.
         close: number of detected people whose predicted joint has a similarity of at least 0.5 to the label.

@@ -147,7 +147,7 @@ class PoseSettings(TaskSettings):
         subjects: ``one`` or ``several`` instances per image; None to choose by the annotations. With ``one``, the
             network has no PAFs, and each joint is at its heatmap's maximum.
         model: the network.
-        targets: its targets.
+        targets: settings of the target maps.
         emphasis: the squared error of a cell is multiplied by 1 + emphasis × s, for a target of strength s (0 … 1).
         augmentation: random changes of training images.
         decoding: settings for decoding outputs into people.
