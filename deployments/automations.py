@@ -73,7 +73,7 @@ def put(client: SyncPrefectClient, automation: AutomationCore) -> str:
 
 
 def _gone() -> AutomationCore:
-    """Mark our runs without heartbeats as Crashed; this is Prefect's "detect zombie flows" automation."""
+    """Return the automation that marks Podline's runs without heartbeat as Crashed: Prefect's "detect zombie flows"."""
     beat = "prefect.flow-run.heartbeat"
     expect = [beat, *(f"prefect.flow-run.{end}" for end in _ENDS)]
     crash = {
@@ -86,7 +86,7 @@ def _gone() -> AutomationCore:
 
 
 def _again() -> AutomationCore:
-    """Restart a crashed run once; the run count shows how often it has started."""
+    """Return the automation that restarts a crashed run if it has started only once, by its run count."""
     # Unless a person has already restarted it with the button Retry.
     expect = [f"prefect.flow-run.{state}" for state in ("AwaitingRetry", "Scheduled", "Pending")]
     first = {**_RUNS, "prefect.run-count": ["1"]}

@@ -237,7 +237,7 @@ def use_secret(machine: Settings) -> None:
 
 
 def _secret(title: str, variable: str, file: Path, say: Callable[[str], None]) -> str:
-    """Return the secret that the user has set, or the secret in a file, which is created if missing; print its place.
+    """Return the secret that the user has set, or that of ``file``, which is created if missing; say where it is.
 
     Raises:
         SettingsError: the secret is not ``user:password``.
