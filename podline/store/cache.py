@@ -116,7 +116,7 @@ class Cache:
         total.write_text(str(found + size))
 
     def _remove_until(self, most: int) -> int:
-        """Remove unused copies: all incomplete ones and, if there are more than ``most`` bytes, the least recently used.
+        """Remove unused copies: incomplete ones and, if there are more than ``most`` bytes, the least recently used.
 
         Returns:
             The total size of the copies that are left, in bytes.
