@@ -36,7 +36,7 @@ _OURS = {**_TAGGED, "prefect.resource.id": [f"prefect.tag.{tag}" for tag in OUR_
 
 
 def blocks_named(client: SyncPrefectClient, names: Iterable[str]) -> list[UUID]:
-    """Return the blocks in the setting ``nights.notify``, each named ``type/name``.
+    """Return the ids of the blocks in the setting ``nights.notify``, which are named ``type/name``.
 
     Raises:
         SettingsError: the server does not have one of the blocks.
@@ -125,13 +125,13 @@ def _pauses(blocks: Sequence[UUID]) -> AutomationCore:
 def _unless(
     after: str, expect: list[str], match: dict[str, Any], related: dict[str, Any], within: timedelta
 ) -> dict[str, Any]:
-    """Return a trigger that fires when none of the events ``expect`` follows the event ``after`` in time."""
+    """Return a trigger that fires if no event of ``expect`` follows the event ``after`` within the time ``within``."""
     more = {"after": [after], "for_each": ["prefect.resource.id"], "within": within.total_seconds()}
     return _when(expect, match, related) | more | {"posture": "Proactive"}
 
 
 def _when(events: list[str], match: dict[str, Any], related: dict[str, Any] = _TAGGED) -> dict[str, Any]:
-    """Return a trigger that fires once for each of these events."""
+    """Return a trigger that fires each time one of these events occurs."""
     return {
         "type": "event",
         "expect": events,

@@ -136,7 +136,7 @@ class Programs:
         self._shown: list[threading.Thread] = []
 
     def __enter__(self) -> Programs:
-        """Handle the end of the terminal like Ctrl-C, unless ``nohup`` ignores it."""
+        """Handle SIGHUP (the terminal was closed) like Ctrl-C, unless ``nohup`` makes this process ignore it."""
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             signal.signal(signal.SIGHUP, _raise_hang_up)
         return self

@@ -387,7 +387,7 @@ class _Read(io.FileIO):
 
 
 def _content(name: str, path: Path) -> Listed:
-    """Return size and checksums of a file as the listing under ``name``, in one pass with constant memory."""
+    """Read a local file once, in constant memory; return its size and checksums, with the name ``name``."""
     crc32c, sha256, size = google_crc32c.Checksum(), hashlib.sha256(), 0
     with _Read(path) as stream:
         while block := stream.read(_BLOCK_BYTES):
