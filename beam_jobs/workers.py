@@ -36,7 +36,7 @@ from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 REQUESTS, LOOKS = "requests", "looks"
-"""Endings of a batch's objects: each image's byte range in the batch's files; the facts about each decoded image."""
+"""File extensions of a batch in the store: where each image's bytes are; the facts about each decoded image."""
 
 _CLOCK_SECONDS = 120.0  # Google refuses signatures whose time stamps are a few minutes off
 

@@ -66,7 +66,7 @@ def _turned(strength: float) -> tuple[float, float, float, float, float, float]:
 
 
 def _blended(image: Pixels, other: npt.NDArray[np.number] | float, strength: float) -> Pixels:
-    """Move an image away from another one, or towards it."""
+    """Multiply an image's difference from ``other`` by 1 + 0.9 · strength: a negative strength moves it closer."""
     factor = 1 + 0.9 * strength
     return np.clip(np.rint(other + factor * (image - np.float32(1) * other)), 0, 255).astype(np.uint8)
 

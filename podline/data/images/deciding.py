@@ -200,7 +200,10 @@ def _count_contradicting(images: ImageTable, equal: list[Numbers]) -> dict[str, 
 
 
 def _leave_out_shared(images: ImageTable, equal: list[Numbers], other: str, kept_in: str, *, given: bool) -> None:
-    """Leave out images of the split ``other`` that are also in ``kept_in``; refuse too many in given splits."""
+    """Leave out images of the split ``other`` that are also in ``kept_in``.
+
+    If the source itself has splits (``given``), raise an error if there are too many of these images.
+    """
     masks = images.kept(kept_in), images.kept(other)
     parts = ([group[mask[group]] for mask in masks] for group in equal)
     groups = [(ours, theirs) for ours, theirs in parts if len(ours) and len(theirs)]

@@ -84,7 +84,7 @@ _NOTHING = Near(_NONE, _NONE, _NONE)
 
 
 def near_pairs(images: ImageTable, read: Read, settings: PictureSettings) -> tuple[NearPair, ...]:
-    """Return each held-out image that has a near-duplicate in another split, with the nearest one; by distance.
+    """Return near-duplicates in different splits, by distance: per pair of splits, each held-out image with its nearest.
 
     Args:
         images: all images.

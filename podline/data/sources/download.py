@@ -75,7 +75,7 @@ def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter
                 _publish(file, url, stream, target)
         elif (found := md5_of(target)) != file.md5:
             raise SourceError(
-                f"{target} has md5 {found} vs {file.md5} published; delete the file, and give the command again"
+                f"{target} has md5 {found} vs {file.md5} published; delete the file, and run the command again"
             )
         tell(file.bytes)
         finished += file.bytes

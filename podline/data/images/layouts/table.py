@@ -101,7 +101,7 @@ class Tables(Layout):
         passed: the tables without usable labels; the files that only they name are not read.
         around: the files that the tables may name.
         settings: settings of the conversion.
-        said: series of tables → values of its labels, complete after all items.
+        said: series of tables → the values in its label column, complete after the last item.
     """
 
     tables: Sequence[ClassTable]
@@ -313,7 +313,7 @@ def _table(file: ListedFile, images: Sequence[str], settings: ImagesSettings, *,
 
 
 def _image_columns(file: ListedFile, settings: ImagesSettings) -> list[str]:
-    """Return the columns of a Parquet file that contain images, or only the chosen one."""
+    """Return the columns of a Parquet file that contain images; if the settings name one of them, only that column."""
     fitting = [field.name for field in schema_of(file) if holds_bytes(field.type)]
     found = [name for name in fitting if _are_images(file, name)]
     return [settings.file_column] if settings.file_column in found else found
