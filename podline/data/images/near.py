@@ -84,7 +84,9 @@ _NOTHING = Near(_NONE, _NONE, _NONE)
 
 
 def near_pairs(images: ImageTable, read: Read, settings: PictureSettings) -> tuple[NearPair, ...]:
-    """Return near-duplicates in different splits, by distance: per pair of splits, each held-out image with its nearest.
+    """Return near-duplicates in different splits: for each pair of splits, each held-out image and its nearest one.
+
+    They are ordered by distance.
 
     Args:
         images: all images.
