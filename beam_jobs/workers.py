@@ -131,7 +131,7 @@ class WriteShards(_NumberedStep):
         source: the source of the records; only its layout, kind and number of classes are sent to workers.
         plans: the planned shards.
         filler: fills records from the plan's tables.
-        writer: the owner of the folder's lease, on whose behalf the shards are written.
+        writer: identifies the conversion, which holds the lease (the exclusive right to write) of the folder.
     """
 
     def __init__(

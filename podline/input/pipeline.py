@@ -53,7 +53,7 @@ _SMALLEST_SHARE = 2
 
 @dataclass(frozen=True)
 class _Batches:
-    """Batches by number; ``failures`` has the Python errors since the latest data set was made."""
+    """The batches of an input, by number; ``failures``: the Python errors since the latest data set was made."""
 
     reader: SplitReader
     manifest: Manifest

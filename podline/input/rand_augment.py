@@ -44,9 +44,10 @@ def rand_augmented(images: Pixels, number: int, magnitude: int, fill: Pixels, ch
 
 
 def _mapped(entries: Callable[[float], tuple[float, float, float, float, float, float]]) -> Operation:
-    """Return an affine operation, by its map from positions in the new image to the given one, around the centre.
+    """Return an operation that maps images affinely.
 
-    ``entries`` returns the map's entries for a signed strength; shifts are shares of the width and the height.
+    ``entries``: signed strength → the six entries of the matrix (2, 3), row by row, that maps a position in the new
+    image to one in the given image. Positions are relative to the centre; shifts are shares of the width and the height.
     """
 
     def apply(image: Pixels, strength: float, fill: Pixels) -> Pixels:

@@ -225,7 +225,7 @@ def _leave_out_groups(images: ImageTable, other: str, kept_in: str) -> None:
     shared = groups.are(groups.of(images.kept(kept_in)) - {""})
     for number in np.flatnonzero(shared & images.kept(other)).tolist():
         group = shortened(groups.at(number))
-        images.leave_out(number, Reason(f"is of the group {group}, as images to {_FOR[kept_in]} on"))
+        images.leave_out(number, Reason(f"is of the group {group}, which has images to {_FOR[kept_in]} on"))
 
 
 def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> dict[str, int]:
@@ -238,5 +238,5 @@ def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> dict[str, in
         for number in np.flatnonzero(images.labels.are(unknown) & images.kept(split)).tolist():
             name = unknown[images.labels.at(number)]
             counts[name] += 1
-            images.leave_out(number, Reason(f"is of the class {shortened(name)}, which no training image is"))
+            images.leave_out(number, Reason(f"is of the class {shortened(name)}, which has no training image"))
     return dict(sorted(counts.items()))

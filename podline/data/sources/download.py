@@ -95,7 +95,7 @@ def _locked(part: Path) -> Iterator[IO[bytes]]:
 
 
 def _fetch(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[int], None], reporter: Reporter) -> None:
-    """Download the missing bytes of a file in several tries; progress resets the delays.
+    """Download the missing bytes of a file in several tries; progress resets the delays between tries.
 
     A server whose name cannot be looked up before the first byte is not tried again: there is no network.
     """

@@ -158,7 +158,9 @@ class Tables(Layout):
         names = {table.series: printable(table.file.name) for table in self.tables}
         joined = [name for series, name in names.items() if series != split_in_name(name)]
         if joined[1:] and not (self.tables[0].columns.split or self.tables[0].columns.flags):
-            lines.append(f"the tables {joined[0]} and {joined[1]} are read as one; if only one is true, give it alone")
+            lines.append(
+                f"the tables {joined[0]} and {joined[1]} are read as one; if one has no true labels, give the other"
+            )
         for series, found in self.said.items():
             if len(names) > 1 and not is_placeholder(found.only):
                 lines.append(f"{names[series]} has only one label, {shortened(found.only)}; is it a placeholder?")
