@@ -47,7 +47,7 @@ def _mapped(entries: Callable[[float], tuple[float, float, float, float, float, 
     """Return an operation that maps images affinely.
 
     ``entries``: signed strength → the six entries of the matrix (2, 3), row by row, that maps a position in the new
-    image to one in the given image. Positions are relative to the centre; shifts are shares of the width and the height.
+    image to one in the given image. Positions are relative to the centre; shifts are shares of width and height.
     """
 
     def apply(image: Pixels, strength: float, fill: Pixels) -> Pixels:

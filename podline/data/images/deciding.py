@@ -126,7 +126,7 @@ def _refuse_names(labels: Iterable[str]) -> None:
 
 
 def _splits(images: ImageTable, held_out: Mapping[str, str], test_share: float) -> npt.NDArray[np.uint8]:
-    """Return each image's split, uint8 (n,): as in the source, else by a hash of its group or of its pixels.
+    """Return each image's split, uint8 (n,): as in the source, else by a hash of its group, or by its identity.
 
     If the hash would leave a split empty, the image or group with the nearest hash goes there.
     """
@@ -152,7 +152,7 @@ def _beginnings(digests: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint64]:
 
 
 def _equal(images: ImageTable) -> list[Numbers]:
-    """Return groups of two or more equal images: their numbers, ascending; ordered by the first number."""
+    """Return groups of two or more images with equal pixels: their numbers, ascending; ordered by the first."""
     numbers = np.flatnonzero(images.kept())
     _, which, counts = np.unique(images.column("pixels")[numbers], return_inverse=True, return_counts=True)
     repeated = np.flatnonzero(counts[which] > 1)
@@ -225,7 +225,7 @@ def _leave_out_groups(images: ImageTable, other: str, kept_in: str) -> None:
     shared = groups.are(groups.of(images.kept(kept_in)) - {""})
     for number in np.flatnonzero(shared & images.kept(other)).tolist():
         group = shortened(groups.at(number))
-        images.leave_out(number, Reason(f"is of the group {group}, which has images to {_FOR[kept_in]} on"))
+        images.leave_out(number, Reason(f"is of the group {group}, as images to {_FOR[kept_in]} on"))
 
 
 def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> dict[str, int]:
@@ -238,5 +238,5 @@ def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> dict[str, in
         for number in np.flatnonzero(images.labels.are(unknown) & images.kept(split)).tolist():
             name = unknown[images.labels.at(number)]
             counts[name] += 1
-            images.leave_out(number, Reason(f"is of the class {shortened(name)}, which has no training image"))
+            images.leave_out(number, Reason(f"is of the class {shortened(name)}, which no training image is"))
     return dict(sorted(counts.items()))

@@ -213,7 +213,7 @@ def _joined(parts: Iterable[Near]) -> Near:
 
 
 def _nearest(pairs: Near) -> Near:
-    """Return each test's nearest distinct pairs, at most 8, ordered by test, distance and training index."""
+    """Return the nearest distinct pairs of each test hash, at most 8, by test hash, distance and training index."""
     order = np.lexsort((pairs.train, pairs.distance, pairs.test))
     test, train, _ = pairs.at(order)
     new = np.ones(len(order), np.bool_)

@@ -190,7 +190,7 @@ def _words(
 
 
 def _smaller(settings: PictureSettings, images: ImageTable) -> list[str]:
-    """Return advice to set a smaller side if most images would be enlarged; else nothing."""
+    """Return advice to set a smaller side if at least half of the images are much smaller than it; else nothing."""
     typical = images.usual_side
     fitting = max(8, -8 * (-typical // 8))
     if 3 * fitting > 2 * settings.side:

@@ -158,7 +158,7 @@ class Source:
 
     @property
     def bytes_of_a_file(self) -> int:
-        """Mean bytes of the image file in a record, rounded up; 0 if records store pixels."""
+        """Mean bytes of the image file in a record, estimated from some records; 0 if records store pixels."""
         some = self.splits[0].kept[:SAMPLED]
         return mean_size(self.pixels(some)) if self.settings and self.settings.keep_jpeg else 0
 

@@ -78,9 +78,9 @@ def test_an_image_or_a_group_of_several_splits_stays_in_the_later_one(tmp_path: 
         "1000.png": "the same image as one of the validation split: 300.png",
         "1001.png": "the same image as one of the test split: 600.png",
         "1002.png": "the same image as one of the test split: 601.png",
-        "1003.png": "is of the group 'a', which has images to validate on",
-        "1005.png": "is of the group 'b', which has images to test on",
-        "1006.png": "is of the group 'b', which has images to test on",
+        "1003.png": "is of the group 'a', as images to validate on",
+        "1005.png": "is of the group 'b', as images to test on",
+        "1006.png": "is of the group 'b', as images to test on",
     }
     assert Counter(split for split, _ in found.values()) == {"train": 304, "validation": 303, "test": 301}
 
@@ -128,11 +128,11 @@ def simply(images: list[Row], given: bool) -> dict[str, Any]:
     groups = {image.group for image in kept("test")} - {""}
     for image in kept("train"):
         if image.group in groups:
-            found[image.key][1] = f"is of the group {image.group!r}, which has images to test on"
+            found[image.key][1] = f"is of the group {image.group!r}, as images to test on"
     trained = {image.label for image in kept("train")}
     for image in kept("test"):
         if image.label not in trained:
-            found[image.key][1] = f"is of the class {image.label!r}, which has no training image"
+            found[image.key][1] = f"is of the class {image.label!r}, which no training image is"
     return {key: tuple(both) for key, both in found.items()}
 
 

@@ -132,7 +132,7 @@ def test_splits_are_those_of_the_folders_also_of_folders_within(tmp_path: Path) 
     source, parent = opened(folder), opened(folder.parent)
     assert source.sizes == {"train": 45, "test": 15}
     assert "tested on test" in source.notes()[0]
-    assert reasons(source) == {"test/fish/1.png": "is of the class 'fish', which has no training image"}
+    assert reasons(source) == {"test/fish/1.png": "is of the class 'fish', which no training image is"}
     assert "fish" not in source.class_names
     assert (records(parent), parent.files) == (records(source), source.files)
     shutil.copytree(folder, folder.parent / "more")

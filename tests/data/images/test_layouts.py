@@ -88,7 +88,7 @@ def test_a_tables_columns_of_splits_and_groups(tmp_path: Path) -> None:
     groups = ["", "a", "a", *[""] * 57]
     source = opened(table(tmp_path, split=splits, group=groups))
     assert reasons(source) == {
-        "all/002.webp": "is of the group 'a', which has images to test on",
+        "all/002.webp": "is of the group 'a', as images to test on",
         "all/004.gif": "is of the split 'other' vs train or test, testing, val, valid, validation",
     }
     assert source.sizes["test"] in (1, 2)  # a hash decides on the empty one

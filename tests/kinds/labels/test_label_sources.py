@@ -116,7 +116,7 @@ def test_bad_rows_and_equal_images_with_other_labels_and_labels_never_trained_on
     assert left["labels.jsonl:4"] == "has the labels {'red': 2}, expected a list of names ([] for no label)"
     assert left["pictures/0004.png"] == "has no class"
     assert left["pictures/same0.png"].startswith("the same image as one of another class")
-    assert left["pictures/rare.png"] == "is of the class 'mauve', which has no training image"
+    assert left["pictures/rare.png"] == "is of the class 'mauve', which no training image is"
 
 
 def test_a_comma_can_be_part_of_a_name(tmp_path: Path) -> None:
