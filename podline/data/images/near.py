@@ -84,9 +84,9 @@ _NOTHING = Near(_NONE, _NONE, _NONE)
 
 
 def near_pairs(images: ImageTable, read: Read, settings: PictureSettings) -> tuple[NearPair, ...]:
-    """Return near-duplicates in different splits: for each pair of splits, each held-out image and its nearest one.
+    """Return near-duplicates in different splits: for each pair of splits, each held-out image with the nearest image.
 
-    They are ordered by distance.
+    They are ordered by distance; held-out images without a near-duplicate are omitted.
 
     Args:
         images: all images.

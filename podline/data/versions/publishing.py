@@ -43,7 +43,7 @@ from podline.store.prefetch import in_order
 def growth_since(
     store: Store, spec: EffectiveSpec, source: Source, known: str, job: str, reporter: Reporter
 ) -> Iterator[Growth]:
-    """Yield the plan of the version with the fingerprint ``known``; older versions are kept during the body.
+    """Yield the plan of the version with the fingerprint ``known``; older versions are not deleted during the body.
 
     If :attr:`Source.grows`, records of an older version, the base, are reused; otherwise all are written. If the new
     version already has a manifest, the base named there is used again, because runs refer to the manifest by its
