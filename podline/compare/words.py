@@ -15,7 +15,7 @@ class ChanceCase(StrEnum):
     """Whether seeds and the choice of examples explain a difference; docs/explanation/comparison.md has the table."""
 
     USUAL = "no more than chance"
-    RARE = "chance gives as much to one pair of equal models in twenty; train another seed to decide"
+    RARE = "fewer than one pair of equal models in twenty differ as much; train another seed to decide"
     BEYOND = "more than seeds usually do"
 
     @classmethod

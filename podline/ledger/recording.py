@@ -77,7 +77,7 @@ def recorded(
     Args:
         store: the store.
         recipe: name of the recipe.
-        way: the command or flow that was started.
+        way: ``flow`` for a flow run, ``commands`` for single stages.
         reporter: warns if the entry of a failed run cannot be written.
         flow_run: Prefect's id of the flow run.
         attempt: attempt of the flow run, from 1.

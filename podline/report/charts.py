@@ -34,7 +34,10 @@ _STAGE_COLOURS = (ACCENT, SECOND, *COLOURS[2:])
 
 
 def verdict(evaluation: AnyEvaluation) -> Svg:
-    """Draw the main metric with intervals: of guessing, the untrained model, the trained model on both splits."""
+    """Draw the main metric with 95 % intervals, one row each: guessing, and the untrained and trained model.
+
+    A fourth row has the trained model's metric on training examples.
+    """
     measure = evaluation.measure
     rows = [
         ("guessing", evaluation.guessing, MUTED),
@@ -189,7 +192,15 @@ def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[f
 
 
 def interval(axes: Axes, metric: Metric, place: float, colour: str, *, upright: bool = False) -> None:
-    """Draw a metric as a dot at ``place``, and its interval as a bar."""
+    """Draw a metric as a dot, and its interval as a bar.
+
+    Args:
+        axes: the axes to draw on.
+        metric: the value and its interval.
+        place: coordinate on the axis that does not show the metric's value.
+        colour: colour of dot and bar.
+        upright: whether the y axis, not the x axis, shows the value.
+    """
     bar, dot = ([metric.low, metric.high], [place, place]), ([metric.value], [place])
     if upright:
         bar, dot = bar[::-1], dot[::-1]
