@@ -243,7 +243,7 @@ def find_learning_rate(
     Args:
         recipe: a recipe or its name.
         root: the store.
-        run: start from the newest checkpoint of this run, which is only read; its own recipe is used.
+        run: start from the newest checkpoint of this run, with the run's own recipe; the run is not changed.
         fingerprint: the start of the data set's fingerprint; by default the run's data set, or the newest.
         low: the rate of the first step.
         high: the rate of the last step.

@@ -79,7 +79,7 @@ class Difference(Frozen):
 
         Args:
             change: the change of the figure, after minus before.
-            noise: the variation between seeds.
+            noise: the random variation between trainings.
             sampled: the variance of the change by the choice of examples.
             values: the remaining fields.
         """

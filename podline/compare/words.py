@@ -24,7 +24,7 @@ class ChanceCase(StrEnum):
 
         Args:
             change: the change of a figure.
-            noise: the variation between seeds.
+            noise: the random variation between trainings.
             sampled: see :meth:`podline.contract.noise.Noise.limit`.
             tests: number of figures that are tested together.
         """

@@ -203,7 +203,7 @@ class Rule:
     judge: Judge
 
     def __call__(self, compared: Compared[Any], settings: PromotionSettings) -> Iterator[Figure | Check]:
-        """Apply the rule; name it in its figures."""
+        """Apply the rule; set :attr:`Figure.rule` of each resulting figure to the rule's name."""
         for found in self.judge(compared, settings):
             yield replace(found, rule=self.name) if isinstance(found, Figure) else found
 

@@ -190,7 +190,7 @@ class Promotion(Frozen):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The messages of the first rules that refuse the model, and the names of all others."""
+        """The messages of the first few rules that refuse the model, and the names of the other refusing rules."""
         shown, more = self.refusals[:_NAMED], self.refusals[_NAMED:]
         names = [", ".join(check.name for check in more)]
         return (*(check.message for check in shown), *(f"also refused because of {each}" for each in names if each))

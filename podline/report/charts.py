@@ -85,7 +85,7 @@ def curve(
         figure: name of the metric: a field of the lines, or a key of their ``measures``.
         steps: the lines of training steps.
         evaluations: the lines of evaluations.
-        rejected: steps that a cross marks.
+        rejected: steps whose state was rejected; the chart marks each by a cross.
     """
 
     def value(line: StepsLine | EvaluationLine) -> float:
