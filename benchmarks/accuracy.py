@@ -117,7 +117,7 @@ def measured(
 
     Args:
         source: class folders with a test split.
-        root: the store.
+        root: root of the store.
         seeds: number of trainings of each way.
         changes: values of the recipe to change.
         scripts: the plain Keras scripts.

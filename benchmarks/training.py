@@ -39,7 +39,7 @@ def train_step(root: str, folder: str, batch_size: int, steps: int, repetitions:
     epochs. So the work that ``fit`` does once per call is not counted.
 
     Args:
-        root: the store.
+        root: root of the store.
         folder: the data set's folder in the store.
         batch_size: examples in a step.
         steps: steps in a measurement.

@@ -49,7 +49,7 @@ class Difference(Frozen):
     """The difference of a figure, after minus before.
 
     Attributes:
-        value: the difference.
+        value: the difference; for a share, 0.05 means 5 percentage points.
         low: lower end of the difference's 95 % interval, which covers variation by test examples and by seeds.
         high: upper end of this interval.
         chance: whether random variation explains the difference.
@@ -202,7 +202,7 @@ class Pairing:
     """A comparison, together with the runs and answers from which it was computed.
 
     Attributes:
-        comparison: the comparison.
+        comparison: the differences and their verdicts.
         before: the reference, whose figures are subtracted.
         after: the run that is compared with it.
         compared: both runs' answers to the same examples; None if the figures were compared by their intervals.

@@ -407,7 +407,7 @@ def outcome_of(document: AnyEvaluation, parameters: int, model_bytes: int, evalu
     """Convert an evaluation to the ledger's description of a result.
 
     Args:
-        document: the evaluation.
+        document: content of ``evaluation.json``.
         parameters: number of the model's parameters.
         model_bytes: size of the weights file in bytes.
         evaluation_sha256: checksum of the evaluation's file.

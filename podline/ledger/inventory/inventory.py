@@ -328,7 +328,7 @@ def delete_runs(store: Store, runs: Sequence[Holding], *, delete: bool) -> tuple
 
     Args:
         store: the store.
-        runs: the runs.
+        runs: the runs to delete.
         delete: whether to delete the runs; False for a dry run.
 
     Returns:
