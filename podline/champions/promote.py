@@ -335,10 +335,10 @@ def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
 
     This is the last champion that was significantly better than its reference, or that was promoted with ``--anyway``;
     otherwise the first champion. So small drops within the margin cannot add up from champion to champion.
-    ``line`` has the champions that were not rolled back, the current one last; ``named`` is the recipe's own reference.
+    ``line`` has the champions that were not rolled back, the current one last; ``named`` is ``promotion.reference``.
 
     Raises:
-        SettingsError: the run in the settings was never a champion.
+        SettingsError: the run ``named`` is not a champion in ``line``.
     """
     if named:
         found = [entry for entry in line if entry.run == named]

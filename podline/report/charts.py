@@ -25,7 +25,7 @@ COLOURS = ("#3b7dd8", "#d9772b", "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2
 _STAGE_MEASURES = {
     "loss": "Loss of each stage",
     "magnitude": "Strength of each stage’s outputs, as a share of the target’s",
-    "recall": "Share of the target’s strong cells with half the strength",
+    "recall": "Share of the target’s strong cells where the output is at least half as strong",
     "island_recall": "Share of joints, and of limbs’ middles, that are found",
     "error": "Mean absolute error of a channel",
     "change": "Change from the previous stage, as a share of the output",
