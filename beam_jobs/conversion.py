@@ -149,7 +149,10 @@ def _write_shards(
 
 
 def add_steps(pipeline: beam.Pipeline, count: int, step: beam.DoFn) -> None:
-    """Add steps that process the numbers 0 … count-1; the job description has a bounded size."""
+    """Add steps to a pipeline that process the numbers 0 … count-1.
+
+    The numbers are sent as a limited number of ranges, so the job description stays small.
+    """
     each = math.ceil(count / _PIECES)
     _ = (
         pipeline

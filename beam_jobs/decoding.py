@@ -98,7 +98,7 @@ class EngineDecoding:
         return len(batch)
 
     def _published(self, batches: str, number: int) -> int:
-        """Return the number of images in a batch that an earlier start published."""
+        """Return the number of images in a batch that an earlier start of this job published."""
         return len(json.loads(self._store.read_bytes(batch_name(batches, number, REQUESTS)))["asked"])
 
 

@@ -37,7 +37,9 @@ _ENVIRONMENT = "--environment_type"
 
 @contextlib.contextmanager
 def open_engine(spec: ConvertSpec) -> Iterator[Callable[[str], beam.Pipeline]]:
-    """Yield a factory of named, empty pipelines for a conversion's engine; stop services started here afterwards.
+    """Yield a factory of named, empty pipelines for a conversion's engine.
+
+    At the end, stop Prism if it was started here, and delete the pipelines' temporary folders.
 
     Raises:
         SettingsError: a Beam option is unknown, or an option that the engine needs is missing.

@@ -55,13 +55,16 @@ _MEANINGS: Sequence[tuple[str, type[PodlineError], str]] = (
 
 
 def encoded(error: PodlineError) -> RuntimeError:
-    """Return an error whose text, all that Beam transmits, contains an error of a step; see :func:`error_within`."""
+    """Return an error with a step's error encoded in its text, since Beam transmits only text.
+
+    :func:`error_within` decodes it.
+    """
     text = base64.urlsafe_b64encode(json.dumps(error.to_json()).encode()).decode()
     return RuntimeError(f"{error} podline-error:{text}")
 
 
 def error_within(text: str, engine: str) -> PodlineError:
-    """Return the error that a step encoded in Beam's text, or one for the engine's failure with the last line."""
+    """Return the error that a step encoded in Beam's text; without one, an error with the last line of the text."""
     mark = _MARK.search(text)
     if mark:
         return from_json(json.loads(base64.urlsafe_b64decode(mark[1])))

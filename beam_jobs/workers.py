@@ -36,7 +36,7 @@ from podline.store.opening import open_store
 from podline.store.prefetch import in_order
 
 REQUESTS, LOOKS = "requests", "looks"
-"""Endings of a batch's objects: each image's byte range in the batch's files; the facts about each decoded image."""
+"""File extensions of a batch in the store: where each image's bytes are; the facts about each decoded image."""
 
 _CLOCK_SECONDS = 120.0  # Google refuses signatures whose time stamps are a few minutes off
 
@@ -131,7 +131,7 @@ class WriteShards(_NumberedStep):
         source: the source of the records; only its layout, kind and number of classes are sent to workers.
         plans: the planned shards.
         filler: fills records from the plan's tables.
-        writer: the owner of the folder's lease, on whose behalf the shards are written.
+        writer: identifies the conversion, which holds the lease (the exclusive right to write) of the folder.
     """
 
     def __init__(

@@ -83,7 +83,11 @@ def train_keras(recipe: Recipe, train: Examples, images: int, script: Script) ->
 
 
 def train_podline(recipe: Recipe, root: str, fingerprint: str) -> tuple[npt.NDArray[np.bool_], float, int]:
-    """Train and evaluate a recipe; return which test answers are right, the training's seconds and number of images."""
+    """Train and evaluate a recipe.
+
+    Returns:
+        A mask of the right test answers, (n,); the training's seconds; the number of images over all epochs.
+    """
     store, reporter = open_store(root), silent()
     spec = training_spec(store, recipe, fingerprint, "cpu")
     trained = TRAIN.find(spec, reporter) or TRAIN.run(spec, reporter)
@@ -103,7 +107,7 @@ def macro(figures: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> Metric:
 
 
 Found = dict[str, list[tuple[npt.NDArray[np.bool_], float]]]
-"""Way → for each seed: which test answers are right, and the training's seconds."""
+"""Way → for each seed: a mask of the right test answers, (n,), and the training's seconds."""
 
 
 def measured(
@@ -113,7 +117,7 @@ def measured(
 
     Args:
         source: class folders with a test split.
-        root: the store.
+        root: root of the store.
         seeds: number of trainings of each way.
         changes: values of the recipe to change.
         scripts: the plain Keras scripts.
@@ -173,7 +177,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="number of trainings of each way")
     scripts = [Script("adam", 1e-3, 32), Script("adamw", 3e-3, 32)]
     parser.add_argument("--keras", type=_script, nargs="+", default=scripts, help="optimizer:learning rate:batch size")
-    parser.add_argument("--set", nargs="*", default=[], help="values of the recipe, as duration.epochs=60")
+    parser.add_argument("--set", nargs="*", default=[], help="values of the recipe, such as duration.epochs=60")
     args = parser.parse_args()
     args.work.mkdir(exist_ok=True)
     # Evaluations during training would cost time on one side only.

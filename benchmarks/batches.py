@@ -28,7 +28,7 @@ def shuffled_batches(root: str, folder: str, batch_size: int, repetitions: int) 
     cache.
 
     Args:
-        root: the store.
+        root: root of the store.
         folder: the data set's folder in the store.
         batch_size: examples in a batch; an incomplete last batch is left out.
         repetitions: number of passes of each side.

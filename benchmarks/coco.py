@@ -65,7 +65,7 @@ def _person(number: int, image: int) -> dict[str, Any]:
 
 
 def convert_plain(source: str, target: str) -> dict[str, float]:
-    """Measure a loop on one core that reads, decodes and resizes each image, and writes nothing."""
+    """Measure a loop on one core that reads, decodes and resizes images, and writes nothing; see :func:`measured`."""
     cv2.setNumThreads(1)
     letterbox = LetterBox(WIDTH, HEIGHT, _SIDE)
     paths = sorted(Path(source).glob("*2017/*.jpg"))

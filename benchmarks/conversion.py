@@ -43,14 +43,14 @@ def make_data_set(dataset: str, source: str, root: str) -> str:
 
 
 def convert(dataset: str, source: str, target: str) -> dict[str, float]:
-    """Measure Podline's conversion stage, with planning, checks, checksums, statistics and manifest."""
+    """Measure Podline's conversion stage, with planning, checks, statistics and manifest; see :func:`measured`."""
     importlib.import_module(CONVERT.run_at.partition(":")[0])
     gc.freeze()  # as in a stage's process
     return measured(source, target, lambda: make_data_set(dataset, source, target))
 
 
 def convert_plain(source: str, target: str) -> dict[str, float]:
-    """Measure a loop that reads the raw files, and builds and writes an Example for each row."""
+    """Measure a loop that reads the raw files, and builds and writes an Example for each row; see :func:`measured`."""
     from benchmarks import plain  # noqa: PLC0415 (only this side needs TensorFlow)
 
     Path(target).mkdir()

@@ -34,7 +34,7 @@ def write_shard(path: Path, images: npt.NDArray[np.uint8], labels: npt.NDArray[n
     """Write one file of records in a loop.
 
     Args:
-        path: the file.
+        path: path of the file to write.
         images: uint8, (examples, height, width, channels).
         labels: int64, (examples,).
     """

@@ -34,7 +34,7 @@ def batches_with_targets(root: str, folder: str, source: str, batch_size: int, r
     Both sides make a batch before they are timed, so tracing and compiling are not counted.
 
     Args:
-        root: the store.
+        root: root of the store.
         folder: the data set's folder in the store.
         source: the folder with the data set's raw images.
         batch_size: examples in a batch; an incomplete last batch is left out.

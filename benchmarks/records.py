@@ -33,10 +33,10 @@ def cifar_layout() -> RecordLayout:
 
 
 def write_shard(folder: str, examples: int, repetitions: int) -> dict[str, list[float]]:
-    """Return the seconds of writing a TFRecord file from chunks of frames, and with ``tf.train.Example``.
+    """Return ``ours`` and ``other`` → the seconds to write a TFRecord file, for each repetition.
 
-    Both sides write the same records and nothing else. The order, checksums and statistics of a conversion are measured
-    with the whole job.
+    ``ours`` writes chunks of frames, ``other`` uses ``tf.train.Example``. Both sides write the same records and nothing
+    else. The order, checksums and statistics of a conversion are measured with the whole job.
     """
     columns, layout = random_columns(examples), cifar_layout()
     path = Path(folder) / "shard.tfrecord"

@@ -36,7 +36,7 @@ LITE = "efficientnet-lite0"
 
 
 class Way(NamedTuple):
-    """The results of a way: which test answers are right, the test labels, and the training's seconds."""
+    """The results of a way: a mask of the right test answers, (n,), the test labels, (n,), the training's seconds."""
 
     right: npt.NDArray[np.bool_]
     labels: npt.NDArray[np.int64]

@@ -31,13 +31,15 @@ _MANY_STEPS = 1_000_000
 
 
 def train_step(root: str, folder: str, batch_size: int, steps: int, repetitions: int) -> dict[str, list[float]]:
-    """Return the seconds of several training steps, after a first call of each side.
+    """Return ``ours`` and ``other`` → the seconds of ``steps`` training steps, for each repetition.
+
+    A first call of each side is not counted.
 
     The epochs of one call of ``fit`` are the measurements of the other side, and Podline's steps run between these
     epochs. So the work that ``fit`` does once per call is not counted.
 
     Args:
-        root: the store.
+        root: root of the store.
         folder: the data set's folder in the store.
         batch_size: examples in a step.
         steps: steps in a measurement.
@@ -59,7 +61,7 @@ def train_step(root: str, folder: str, batch_size: int, steps: int, repetitions:
 
 
 def layout_steps(root: str, folder: str, batch_size: int, steps: int, repetitions: int) -> dict[str, list[float]]:
-    """Return the seconds of several training steps on a GPU, after a first call of each side.
+    """Return ``ours`` and ``other`` → the seconds of ``steps`` training steps on a GPU, for each repetition.
 
     ``ours`` has ``model.data_format=channels_first``, and ``other`` has ``channels_last``. See :func:`train_step`.
     """

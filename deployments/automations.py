@@ -36,7 +36,7 @@ _OURS = {**_TAGGED, "prefect.resource.id": [f"prefect.tag.{tag}" for tag in OUR_
 
 
 def blocks_named(client: SyncPrefectClient, names: Iterable[str]) -> list[UUID]:
-    """Return the blocks in the setting ``nights.notify``, each named ``type/name``.
+    """Return the ids of the blocks in the setting ``nights.notify``, which are named ``type/name``.
 
     Raises:
         SettingsError: the server does not have one of the blocks.
@@ -73,7 +73,7 @@ def put(client: SyncPrefectClient, automation: AutomationCore) -> str:
 
 
 def _gone() -> AutomationCore:
-    """Mark our runs without heartbeats as Crashed; this is Prefect's "detect zombie flows" automation."""
+    """Return the automation that marks Podline's runs without heartbeat as Crashed: Prefect's "detect zombie flows"."""
     beat = "prefect.flow-run.heartbeat"
     expect = [beat, *(f"prefect.flow-run.{end}" for end in _ENDS)]
     crash = {
@@ -86,7 +86,7 @@ def _gone() -> AutomationCore:
 
 
 def _again() -> AutomationCore:
-    """Restart a crashed run once; the run count shows how often it has started."""
+    """Return the automation that restarts a crashed run if it has started only once, by its run count."""
     # Unless a person has already restarted it with the button Retry.
     expect = [f"prefect.flow-run.{state}" for state in ("AwaitingRetry", "Scheduled", "Pending")]
     first = {**_RUNS, "prefect.run-count": ["1"]}
@@ -125,13 +125,13 @@ def _pauses(blocks: Sequence[UUID]) -> AutomationCore:
 def _unless(
     after: str, expect: list[str], match: dict[str, Any], related: dict[str, Any], within: timedelta
 ) -> dict[str, Any]:
-    """Return a trigger that fires when none of the events ``expect`` follows the event ``after`` in time."""
+    """Return a trigger that fires if no event of ``expect`` follows the event ``after`` within the time ``within``."""
     more = {"after": [after], "for_each": ["prefect.resource.id"], "within": within.total_seconds()}
     return _when(expect, match, related) | more | {"posture": "Proactive"}
 
 
 def _when(events: list[str], match: dict[str, Any], related: dict[str, Any] = _TAGGED) -> dict[str, Any]:
-    """Return a trigger that fires once for each of these events."""
+    """Return a trigger that fires each time one of these events occurs."""
     return {
         "type": "event",
         "expect": events,

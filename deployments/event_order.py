@@ -14,7 +14,7 @@ from prefect.server.events.schemas.events import ReceivedEvent
 
 
 class CausalOrdering(memory.CausalOrdering):
-    """Prefect's order, except that an event only waits for one that is being processed."""
+    """Prefect's order, but an event waits for an earlier event only while the server processes that event."""
 
     async def wait_for_leader(self, event: ReceivedEvent) -> None:
         """Return when automations may receive an event."""

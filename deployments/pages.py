@@ -75,13 +75,13 @@ _HEADERS = {
 
 
 class Pages:
-    """An application that serves the pages of stores."""
+    """An ASGI application that serves the pages of stores."""
 
     def __init__(self, stores: Mapping[str, Store], secret: str) -> None:
-        """Serve stores.
+        """Create the application.
 
         Args:
-            stores: the stores by key.
+            stores: the stores to serve, by their keys in addresses; see :func:`podline.store.page_links.served`.
             secret: the secret that every request needs, ``user:password``.
         """
         self._stores, self._secret = stores, secret

@@ -31,7 +31,7 @@ from podline.store.locks import locked
 
 
 class _Server(uvicorn.Server):
-    """A server that creates and migrates its database exclusively, though several may share it afterwards."""
+    """A server that holds a lock while it creates or migrates its database; afterwards several servers may share it."""
 
     def __init__(self, config: uvicorn.Config, lock: Path) -> None:
         super().__init__(config)

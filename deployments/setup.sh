@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a virtual environment and installs a lock file and Podline into it: the given wheel, or else this checkout.
+# Creates a virtual environment; installs the packages of a lock file and Podline: the given wheel, or this checkout.
 #   [PYTHON=/path/to/python] deployments/setup.sh FOLDER LOCK [WHEEL]
 set -euo pipefail
 
@@ -9,7 +9,7 @@ uv_version=0.13.8
 fail() { echo "podline: error: $*" >&2; exit 1; }
 works() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 
-# The first of those named, or of the usual names, that is a Python of ours; 3.11 first, which most tests ran on.
+# Print the first supported Python: $PYTHON, or one of the usual names; 3.11 first, since most tests ran on it.
 find_python() {
   local candidate candidates=(python3.11 python3.12 python3.13 python3)
   [ -z "${PYTHON:-}" ] || candidates=("$PYTHON")
@@ -20,11 +20,11 @@ find_python() {
     fi
   done
   fail "got ${PYTHON:-python3.11, python3.12, python3.13 and python3}, expected one that is Python 3.11, 3.12 or 3.13" \
-    "with its venv module (Debian: apt install python3-venv); install one, or say make PYTHON=/path/to/python"
+    "with its venv module (Debian: apt install python3-venv); install one, or set PYTHON=/path/to/python"
 }
 
-echo "Podline: installing $lock into $venv (about 4 GB, 8 GB with a GPU's libraries; a minute with a near index)"
-# The first line of pip's script names the interpreter, by a path that may be gone.
+echo "Podline: installing $lock into $venv (about 4 GB, 8 GB with a GPU's libraries; a minute with a fast package index)"
+# The first line of pip's script has the path of an interpreter, which may no longer exist.
 if ! works "$venv/bin/python" || ! "$venv/bin/pip" --version >/dev/null 2>&1; then
   python=$(find_python)
   ! compgen -G "$venv/*" >/dev/null || [ -f "$venv/pyvenv.cfg" ] || [ -f "$venv/.ready" ] ||
@@ -33,23 +33,23 @@ if ! works "$venv/bin/python" || ! "$venv/bin/pip" --version >/dev/null 2>&1; th
   "$python" -m venv "$venv" || fail "cannot make $venv"
 fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "uv==$uv_version" \
-  || fail "pip cannot install uv $uv_version; is a package index within reach of pip?"
+  || fail "pip cannot install uv $uv_version; can pip reach a package index?"
 
-# uv does not read pip's configuration: hand it the index and the certificates that this machine's pip uses.
+# uv does not read pip's configuration: pass it the index and the certificates of this machine's pip.
 configured() { "$venv/bin/python" -m pip config get "global.$1" 2>/dev/null || true; }
 index=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$(configured index-url)}}
 certificates=${SSL_CERT_FILE:-${PIP_CERT:-$(configured cert)}}
 [ -z "$index" ] || export UV_DEFAULT_INDEX=$index
 [ -z "$certificates" ] || export SSL_CERT_FILE=$certificates
 
-# Every module is compiled once, as pip does anyway. Where PYTHONDONTWRITEBYTECODE is set, as in many containers, or the
-# folder cannot be written, each process would compile whatever it imports: TensorFlow and Beam take three times as long.
+# Compile every module once, like pip. Otherwise each process would compile all modules that it imports, if the folder is
+# read only or PYTHONDONTWRITEBYTECODE is set, as in many containers: TensorFlow and Beam start three times slower.
 export UV_COMPILE_BYTECODE=1
-# pip takes minutes where uv takes seconds, but it knows every way in which an index can be configured.
+# pip is the fallback: it takes minutes instead of seconds, but supports every configuration of an index.
 "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --require-hashes -r "$lock" \
-  || { echo "Podline: uv could not; trying pip, which is slower"
+  || { echo "Podline: uv failed; trying pip, which is slower"
        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$lock"; } \
-  || fail "the locked dependencies cannot be installed; the lines above say why"
+  || fail "the locked dependencies cannot be installed; the lines above have the cause"
 "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps "${what[@]}" \
-  || fail "Podline itself cannot be installed; the lines above say why"
+  || fail "Podline itself cannot be installed; the lines above have the cause"
 echo "Podline: $venv is ready"

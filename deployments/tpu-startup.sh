@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Makes a TPU VM a worker of Prefect's work pool tpu; run as root at every boot, and safe to run again.
+# Turns a TPU VM into a worker of Prefect's work pool tpu. Runs as root at every boot; it can be run repeatedly.
 #
-# `podline tpu recover` hands it to the node it makes, with what it needs as metadata (settings tpu.spec.*):
-#   podline-node, podline-project, podline-zone   which node this is
-#   podline-install       what to install: git+URL@REF, or a wheel with tpu.lock beside it: gs://…, https://…, a path
-#   podline-prefect-url   PREFECT_API_URL as this machine reaches it
-#   podline-prefect-secret  a secret in Secret Manager whose lines are PREFECT_…=value, such as the server's password;
-#                         none for a server without one. It goes from there into a file that root alone reads.
-# By hand: journalctl -u google-startup-scripts, systemctl status podline-worker, journalctl -u podline-worker
+# `podline tpu recover` creates a node with this script, and with these values as metadata (the settings tpu.spec.*):
+#   podline-node, podline-project, podline-zone   the node
+#   podline-install       what to install: git+URL@REF, or a wheel next to tpu.lock: gs://…, https://…, a path
+#   podline-prefect-url   PREFECT_API_URL as seen from this machine
+#   podline-prefect-secret  name of a secret in Secret Manager with lines PREFECT_…=value, such as the server's secret;
+#                         missing if the server has none. The lines are written to a file that only root can read.
+# To look at it: journalctl -u google-startup-scripts, systemctl status podline-worker, journalctl -u podline-worker
 set -euo pipefail
 umask 022
 
-prefix=${PREFIX:-} # tests put everything below a folder of their own
+prefix=${PREFIX:-} # tests set a folder that contains all files
 metadata=${METADATA:-http://metadata.google.internal/computeMetadata/v1}
 secrets=${SECRETS:-https://secretmanager.googleapis.com/v1}
 storage=${STORAGE:-https://storage.googleapis.com/storage/v1}
@@ -26,9 +26,9 @@ fail() { echo "podline: error: $*" >&2; exit 1; }
 fetch() { curl --silent --show-error --fail --location --retry 5 --retry-connrefused --max-time 600 "$@"; }
 
 attribute() { fetch --header "Metadata-Flavor: Google" "$metadata/instance/attributes/$1" 2>/dev/null; }
-needed() { attribute "$1" || fail "the machine's metadata has no $1; see tpu.spec in docs/reference/settings.md, and make the node anew"; }
+needed() { attribute "$1" || fail "the machine's metadata has no $1; see tpu.spec in docs/reference/settings.md, and create the node again"; }
 
-# What follows a bearer token: it stays out of the arguments, which every user of the machine can list.
+# Fetch with a bearer token. It is not an argument, since every user of the machine can list arguments.
 as_service_account() {
   local token
   token=$(fetch --header "Metadata-Flavor: Google" "$metadata/instance/service-accounts/default/token" |
@@ -37,7 +37,7 @@ as_service_account() {
   fetch --config - "$@" <<<"header = \"Authorization: Bearer $token\""
 }
 
-# Puts standard input into a file, if that changes it; whether it did.
+# Write standard input to a file if the content differs; return whether it did.
 put() {
   local file=$1 mode=$2 new
   new=$(mktemp "$(dirname "$file")/.new.XXXXXX")
@@ -50,7 +50,7 @@ put() {
   mv "$new" "$file"
 }
 
-# Where a file is on this machine; one in a bucket or on the web is fetched first.
+# Print the local path of a file; download it from a bucket or from the web first.
 file_of() {
   local from=$1 to=$home/${1##*/}
   case $from in
@@ -61,12 +61,12 @@ file_of() {
       ;;
     https://*) fetch --output "$to" "$from" || return ;;
     /*) to=$from ;;
-    *) fail "podline-install is $from; give git+URL@REF, or a wheel as gs://…, https://… or /… with tpu.lock beside it" ;;
+    *) fail "podline-install is $from; give git+URL@REF, or a wheel as gs://…, https://… or /… next to tpu.lock" ;;
   esac
   [ -f "$to" ] && echo "$to"
 }
 
-# The wheel or the checkout that is to be installed, as a path; on standard error what is done for it.
+# Print the path of the wheel or the checkout to install; messages go to standard error.
 source_of() {
   local from=$1 to=$home/source
   case $from in
@@ -86,7 +86,7 @@ install_podline() {
   local from=$1 path version lock
   if ! path=$(source_of "$from"); then
     [ -f "$home/installed" ] || fail "cannot fetch $from"
-    say "cannot fetch $from; going on with what is installed"
+    say "cannot fetch $from; the installed version is kept"
     return 1
   fi
   if [ -d "$path" ]; then version=$(git -C "$path" rev-parse HEAD); else version=$(sha256sum "$path" | cut -d' ' -f1); fi
@@ -97,20 +97,20 @@ install_podline() {
   rm -f "$home/installed"
   python3 -m pip install --quiet --upgrade --target "$home/uv" "uv==$uv_version" || fail "pip cannot install uv"
   local uv=$home/uv/bin/uv
-  local -x UV_COMPILE_BYTECODE=1 # as pip does; a run would compile whatever it imports, each time if it may not write here
-  # The image's own Python may be too old; uv then fetches one.
+  local -x UV_COMPILE_BYTECODE=1 # like pip; otherwise each run may compile all modules that it imports
+  # The image's Python may be too old; uv then downloads one.
   "$uv" venv --quiet --allow-existing --python 3.11 "$venv" || fail "uv cannot make $venv"
   if [ -d "$path" ]; then
     lock=$path/deployments/tpu.lock
   else
-    lock=$(file_of "${from%/*}/tpu.lock") || fail "there is no tpu.lock beside $from; put deployments/tpu.lock there"
+    lock=$(file_of "${from%/*}/tpu.lock") || fail "there is no tpu.lock next to $from; put deployments/tpu.lock there"
   fi
   "$uv" pip install --quiet --python "$venv/bin/python" --require-hashes -r "$lock" &&
     "$uv" pip install --quiet --python "$venv/bin/python" --no-deps "$path" || fail "cannot install $from"
   echo "$from $version" >"$home/installed"
 }
 
-# The server's address and its secret, for the worker alone.
+# Print the variables of the worker: the server's address and its secret.
 worker_environment() {
   local secret=$1 project=$2 url=$3 lines=""
   if [ -n "$secret" ]; then
@@ -152,7 +152,7 @@ libtpu=$(find "$venv" -name libtpu.so -print -quit)
 [ -n "$libtpu" ] || fail "there is no libtpu.so below $venv; is the extra tpu installed?"
 if put "$unit" 644 <<END; then changed=yes; fi
 [Unit]
-Description=Podline: takes up the runs of Prefect's pool tpu for node $node
+Description=Podline: worker of Prefect's pool tpu for node $node
 Wants=network-online.target
 After=network-online.target
 StartLimitIntervalSec=0
@@ -160,12 +160,12 @@ StartLimitIntervalSec=0
 [Service]
 EnvironmentFile=$etc/worker.env
 Environment=HOME=/root PREFECT_HOME=$home/prefect PODLINE_SETTINGS=$etc/podline.toml
-# TensorFlow reaches the TPU through PJRT; both must be said before it is imported.
+# TensorFlow uses the TPU through PJRT; these variables must be set before its import.
 Environment=PJRT_DEVICE=TPU NEXT_PLUGGABLE_DEVICE_USE_C_API=true TF_PLUGGABLE_DEVICE_LIBRARY_PATH=$libtpu
 ExecStart=$venv/bin/prefect worker start --pool tpu --work-queue $node --name $node --type process --limit 1 --install-policy never
 Restart=always
 RestartSec=10
-# SIGTERM reaches a training as well, which saves a checkpoint; a preemption leaves 30 s in all.
+# SIGTERM also reaches a training, which saves a checkpoint; after a preemption 30 s remain.
 TimeoutStopSec=45
 
 [Install]
@@ -175,4 +175,4 @@ END
 systemctl daemon-reload
 systemctl enable --quiet podline-worker
 if [ -n "$changed" ]; then systemctl restart podline-worker; else systemctl start podline-worker; fi
-say "the worker of node $node is up"
+say "the worker of node $node runs"

@@ -136,7 +136,7 @@ class Programs:
         self._shown: list[threading.Thread] = []
 
     def __enter__(self) -> Programs:
-        """Handle the end of the terminal like Ctrl-C, unless ``nohup`` ignores it."""
+        """Handle SIGHUP (the terminal was closed) like Ctrl-C, unless ``nohup`` makes this process ignore it."""
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
             signal.signal(signal.SIGHUP, _raise_hang_up)
         return self
@@ -237,7 +237,7 @@ def use_secret(machine: Settings) -> None:
 
 
 def _secret(title: str, variable: str, file: Path, say: Callable[[str], None]) -> str:
-    """Return the secret that the user has set, or the secret in a file, which is created if missing; print its place.
+    """Return the secret that the user has set, or that of ``file``, which is created if missing; say where it is.
 
     Raises:
         SettingsError: the secret is not ``user:password``.

@@ -63,7 +63,7 @@ def benchmark_input(
 
     Args:
         recipe: a recipe or its name.
-        root: the store.
+        root: root of the store: a folder, or ``gs://bucket/prefix``.
         fingerprint: the start of the data set's fingerprint; by default the newest data set.
         seconds: how long each step is measured, in seconds.
 
@@ -107,7 +107,7 @@ def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | 
 
     Args:
         recipe: a recipe or its name.
-        root: the store.
+        root: root of the store: a folder, or ``gs://bucket/prefix``.
         step: number of the step, from 0.
         fingerprint: the start of the data set's fingerprint; by default the newest data set.
 
@@ -144,7 +144,7 @@ def open_dataset(name: str | Recipe, root: str, *, split: str = TRAINING, finger
 
     Args:
         name: a recipe, its name, or a data set's name.
-        root: the store.
+        root: root of the store: a folder, or ``gs://bucket/prefix``.
         split: name of the split.
         fingerprint: the start of the data set's fingerprint; by default the newest data set.
 
@@ -170,7 +170,7 @@ def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResul
     Args:
         recipe: a recipe or its name. A recipe for your own images is named after their folder, like ``images.flowers``:
             the result's ``dataset`` is this name, and also the recipe to train.
-        root: the store.
+        root: root of the store: a folder, or ``gs://bucket/prefix``.
         source: a folder, or an official archive.
 
     Raises:
@@ -191,7 +191,7 @@ def fit(recipe: str | Recipe, root: str, *, fingerprint: str | None = None) -> T
 
     Args:
         recipe: a recipe or its name.
-        root: the store.
+        root: root of the store: a folder, or ``gs://bucket/prefix``.
         fingerprint: the start of the data set's fingerprint; by default the newest data set.
 
     Returns:
@@ -214,7 +214,7 @@ def evaluate(run: str, root: str, *, split: str = JUDGED) -> EvaluateResult:
 
     Args:
         run: the run, or a recipe, whose newest finished run is used.
-        root: the store.
+        root: root of the store: a folder, or ``gs://bucket/prefix``.
         split: ``test`` or ``train``.
 
     Returns:
@@ -242,8 +242,8 @@ def find_learning_rate(
 
     Args:
         recipe: a recipe or its name.
-        root: the store.
-        run: start from the newest checkpoint of this run, which is only read; its own recipe is used.
+        root: root of the store: a folder, or ``gs://bucket/prefix``.
+        run: start from the newest checkpoint of this run, with the run's own recipe; the run is not changed.
         fingerprint: the start of the data set's fingerprint; by default the run's data set, or the newest.
         low: the rate of the first step.
         high: the rate of the last step.
@@ -276,7 +276,7 @@ def show(
 
     Args:
         recipe: a recipe or its name; None for the recipe of the run.
-        root: the store.
+        root: root of the store: a folder, or ``gs://bucket/prefix``.
         run: a finished run whose predictions and mistakes are shown too; it determines the data set.
         fingerprint: the start of the data set's fingerprint; by default the newest data set.
         pictures: number of examples side by side.
@@ -317,8 +317,8 @@ def predict(
     """Return the answers of a finished run's model for any pictures; see ``podline models predict``. Writes nothing.
 
     Args:
-        run: the run.
-        root: the store.
+        run: name of a finished run.
+        root: root of the store: a folder, or ``gs://bucket/prefix``.
         pictures: image files, or arrays: uint8 (height, width, 3), red, green, blue, or (height, width), grey.
         threshold: the lowest score of a predicted person; by default the threshold that the run's evaluation chose.
 

@@ -97,7 +97,7 @@ class TrainingForm(RunOptions):
 
 
 class _OfRecipe(Options):
-    """A recipe with converted data, and changes to it."""
+    """The parameters of a flow on converted data: a recipe, and changes of its values."""
 
     recipe: str = same(RunOptions, "recipe")
     assignments: tuple[str, ...] = same(TrainingGroup, "assignments")
@@ -111,7 +111,7 @@ class _OfRecipe(Options):
 
     @property
     def named_recipe(self) -> Recipe:
-        """Return the unchanged recipe with the name of its data."""
+        """Return the recipe before the changes, named after the user's data if a name is given."""
         return registry.for_data(registry.get(self.recipe), self.name, "")
 
     @property

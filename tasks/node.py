@@ -1,4 +1,4 @@
-"""Placement *node*, on the flow's side: takes the node for this flow, and runs stages there as a deployment.
+"""Placement *node*, on the flow's side: reserves the node for this flow, and runs stages there by a deployment.
 
 The node's worker executes the runs. A stage's result is in the store, which both can read; its error is in the run's
 state.
@@ -66,16 +66,17 @@ def limit_of(node: str) -> str:
 
 @contextlib.contextmanager
 def placed(tpu: TpuSettings, tpu_log: TpuLog) -> Iterator[Runner]:
-    """Yield the function that runs a stage here or on the node, exclusively; finally publish the TPU log.
+    """Yield the function that runs a stage here or on the node; afterwards publish the TPU log.
 
-    If models run on this machine, only the gate is used.
+    If stages run on the node, this flow holds the node's lease while the body runs. If they run on this machine, only
+    the gate is used.
 
     Args:
-        tpu: settings with the node and the patience.
+        tpu: settings with the node, the placement, and the longest wait ``limits.turn``.
         tpu_log: gets the reasons for waiting.
 
     Raises:
-        TpuInUseError: the node was in use for too long.
+        TpuInUseError: the node was in use for longer than ``limits.turn``.
         TpuSetupError: the server lacks the deployment.
     """
     try:
@@ -204,7 +205,7 @@ def run_on_node(spec: Spec, listener: Listener, machine: Settings, ending: Endin
         PodlineError: an error of the stage on the node, with the same class.
         HangError: the node's worker did not start the run.
         ChildKilledError: the run crashed on the node.
-        TpuInUseError: a living flow has a run on the node.
+        TpuInUseError: another flow still waits for a run on the node.
         TpuSetupError: the server lacks the deployment, or the node uses another store.
     """
     stage = stage_of(spec)
@@ -252,21 +253,21 @@ def error_of(stage: str, node: str, state: State[Any]) -> PodlineError:
 
 
 def orphans(client: SyncPrefectClient, node: str) -> list[FlowRun]:
-    """Return the runs on a node that have not ended although the flows that waited for them have, or this flow did.
+    """Return the runs on a node that have not ended, if no other flow waits for any of them.
 
     Raises:
-        TpuInUseError: another living flow has a run on the node.
+        TpuInUseError: another flow, which has not ended, waits for one of the runs.
         TpuSetupError: the server lacks the deployment.
     """
     runs = living_runs(client, node)
     for run in runs:
         if not is_orphan(client, run):
-            raise TpuInUseError(f"run {run.name} ({run.id}) of a living flow is on the node {node}")
+            raise TpuInUseError(f"run {run.name} ({run.id}) is on the node {node}, and its flow still waits for it")
     return runs
 
 
 def is_orphan(client: SyncPrefectClient, run: FlowRun) -> bool:
-    """Return whether no other flow waits for a run on the node."""
+    """Return whether no other flow, or only one that has ended, waits for a run on the node."""
     if run.parent_task_run_id is None:
         return True
     ours = TaskRunFilter.model_validate({"id": {"any_": [run.parent_task_run_id]}})

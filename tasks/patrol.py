@@ -131,7 +131,7 @@ class _Round:
         return "deleted" if Recovery(self._tpu, self._api, SYSTEM_CLOCK, TpuLog()).delete() else "gone already"
 
     def _deal(self, what: str, seen: str, case: PatrolCase, do: Callable[[], str]) -> PatrolFinding:
-        """Take the action of the table, if it is allowed."""
+        """Take the table's action for ``case`` by calling ``do``, if the settings allow it; return the finding."""
         remedy = case.do
         done = forbidden(remedy, self._tpu)
         if remedy is not Remedy.NOTHING and not done:

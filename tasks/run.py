@@ -59,7 +59,7 @@ class Night:
 
     @property
     def strategy(self) -> StrategyName:
-        """The device of the model."""
+        """The distribution strategy of the model, from the form or from the machine's settings."""
         return self.form.machine.strategy or self.machine.strategy
 
     @property
@@ -73,7 +73,10 @@ class Night:
         return {name: stage.model_dump() for name, stage in self.notes.entry.stages.items()}
 
     def asked(self, spec: Spec) -> None:
-        """Record that a stage begins; if ``start_from`` repeats it, delete its completion record, once per flow run."""
+        """Record that a stage begins.
+
+        If ``start_from`` asks to run it again, delete its completion record, once per flow run.
+        """
         first, name, order = self.form.start_from, stage_of(spec).name, again_from()
         if first in order and name in order[order.index(first) :]:
             run_once(f"{name}-again", lambda: forget(spec))
@@ -121,7 +124,7 @@ def described(form: TrainingForm) -> str:
 
 
 def needless(later: FlowRun) -> State[Any]:
-    """Return the final state of a night that a later waiting night replaces."""
+    """Return the final state of a night that the night ``later`` replaces."""
     return Cancelled(message=f"replaced by the later night that was due at {later.expected_start_time:%F %T} UTC")
 
 

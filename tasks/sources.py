@@ -27,7 +27,7 @@ def conversion(form: TrainingForm, store: Store, machine: Settings, listener: Li
         form: the form.
         store: the store.
         machine: the settings of this machine.
-        listener: gets the line about a choice by the number of images; by default the terminal.
+        listener: gets the log line about values chosen by the number of images; by default the terminal.
 
     Raises:
         SettingsError: the weights that the training begins with are missing.

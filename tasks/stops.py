@@ -81,7 +81,7 @@ def message_of(error: PodlineError) -> str:
 
 @functools.cache
 def remedies() -> dict[str, str]:
-    """Return what to do in Markdown, by the heading of a failure: the first table of docs/how-to/failed-run.md."""
+    """Return heading of a failure → what to do, in Markdown, from the first table of docs/how-to/failed-run.md."""
     rows = re.findall(r"^\| (\*.+:\*) \| (.+) \|$", (files("podline") / _PAGE).read_text("utf-8"), re.MULTILINE)
     return {
         heading: re.sub(r"\[[^]]+\]\(([^)]+)\)", lambda link: f"`{normpath(f'{_PAGE}/../{link[1]}')}`", advice)

@@ -365,7 +365,7 @@ def exit_codes() -> dict[int, str]:
     for error in headed():
         before = f"{meanings[error.exit_code]}, " if error.exit_code in meanings else ""
         meanings[error.exit_code] = before + error.heading
-    meanings[TransientError.exit_code] = "May be gone later: killed, hung, timed out, away"
+    meanings[TransientError.exit_code] = "A later attempt may succeed: killed, hung, timed out, no answer"
     return dict(sorted(meanings.items()))
 
 

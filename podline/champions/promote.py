@@ -205,7 +205,13 @@ def _sanity(case: _Case) -> list[Check]:
 
 
 class _Comparison(NamedTuple):
-    """The results of the rules, the runs whose mean is the reference (first its own), and the compared examples."""
+    """The results of a comparison with the reference.
+
+    Attributes:
+        checks: the result of each rule.
+        known: the runs whose mean is compared; the reference is the first.
+        examples: the compared examples if the data differ, else None.
+    """
 
     checks: list[Check]
     known: tuple[str, ...] = ()
@@ -328,11 +334,11 @@ def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
     """Return the champion that candidates are compared with, or None.
 
     This is the last champion that was significantly better than its reference, or that was promoted with ``--anyway``;
-    otherwise the first champion. So small losses within the margin cannot add up from champion to champion.
-    ``line`` has the champions that were not rolled back, the current one last; ``named`` is the recipe's own reference.
+    otherwise the first champion. So small drops within the margin cannot add up from champion to champion.
+    ``line`` has the champions that were not rolled back, the current one last; ``named`` is ``promotion.reference``.
 
     Raises:
-        SettingsError: the run in the settings was never a champion.
+        SettingsError: the run ``named`` is not a champion in ``line``.
     """
     if named:
         found = [entry for entry in line if entry.run == named]

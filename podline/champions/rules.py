@@ -1,8 +1,8 @@
 """Applies the rules of promotion: a model is promoted, refused or undecided. Pure functions.
 
 A candidate is compared with the *reference*: the last champion that was significantly better than the reference before.
-Each figure has two thresholds (:class:`podline.contract.rules.Thresholds`). The model is promoted if its loss is at
-most the first threshold, refused if its loss exceeds the second, and undecided in between.
+Each figure has two thresholds (:class:`podline.contract.rules.Thresholds`). The model is promoted if no figure is
+worse by more than its first threshold, refused if a figure is worse by more than its second, and undecided in between.
 
 The error budget covers a year. A recipe that is worse by the margin in one figure, tried every night with a new seed,
 is promoted within a year with at most the probability ``promotion.rate``. An equally good recipe is refused with at

@@ -198,7 +198,7 @@ def _require_own(dataset: str) -> None:
     "--prove",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Only search all files of the store for the image in this file.",
+    help="Delete nothing; search all files of the store for the bytes of the image in this file.",
 )
 @click.option(
     "--dry-run", is_flag=True, help="Delete nothing; list the files to delete, and the affected runs and champions."

@@ -267,10 +267,11 @@ def promote(
       podline models promote sample-0123456789ab --anyway --reason "new classes"
       podline models promote sample-0123456789ab --dry-run
 
-    Each metric has two thresholds. A loss below the first threshold is promoted. A loss above the second threshold is
-    refused: the output lists the metrics, and the exit code is 11. A loss between the two is undecided: the champion
-    stays, the output names what is missing for a decision, and the exit code is 12. If two promotions run at the same
-    time, one succeeds; the other changes nothing and exits with code 75. See docs/how-to/promote.md.
+    Each metric has two thresholds. The model is promoted if no metric is worse by more than its first threshold. It is
+    refused if a metric is worse by more than its second threshold: the output lists these metrics, and the exit code is
+    11. Otherwise it is undecided: the champion stays, the output names what is missing for a decision, and the exit
+    code is 12. If two promotions run at the same time, one succeeds; the other changes nothing and exits with code 75.
+    See docs/how-to/promote.md.
     """
     return _spec(request.store, run, assignments, anyway=anyway, reason=reason).changed(dry_run=dry_run)
 

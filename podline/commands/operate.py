@@ -103,7 +103,7 @@ def worker(pool: str, name: str, until_input_ends: bool, **options: Any) -> None
       PREFECT_API_URL=http://127.0.0.1:4200/api podline worker --pool gpu
 
     This is Prefect's worker, except when it is stopped: flow runs save their work and return to the queue, while
-    `prefect worker start` kills them. The worker finds the server's secret like `podline deploy`.
+    `prefect worker start` kills them. The worker finds the server's secret as `podline deploy` does.
     """
     _loaded(_UP).use_secret(load_settings(options))
     _loaded(_WORKER).work(pool, name, until_input_ends=until_input_ends)

@@ -47,7 +47,7 @@ class Whole(click.IntRange):
     name = "whole number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
+        """Return the value as an integer; refuse one that needs more than 64 bits."""
         try:
             number: int = super().convert(value, param, ctx)
         except click.BadParameter:

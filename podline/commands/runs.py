@@ -56,7 +56,7 @@ def runs_group() -> None:
 
 @runs_group.command("list")
 @_filter_options
-@click.option("--last", type=Whole(1), help="Only the newest runs, this many.")
+@click.option("--last", type=Whole(1), help="List only this number of newest runs.")
 @table_option(
     "--export",
     "Write a table with a row for each run to FILE.csv or FILE.parquet, oldest first; see docs/reference/ledger.md.",
@@ -228,7 +228,7 @@ def nights(store: Store, out: Path | None, metrics: Path | None, as_json: bool) 
 @runs_group.command("delete")
 @click.argument("chosen", metavar="[RUN]...", shell_complete=complete_run, nargs=-1)
 @click.option("--days", type=Number(0), help="Delete all runs that were not touched for this number of days.")
-@click.option("--keep", type=Whole(0), default=0, help="With --days: keep the newest runs of each recipe, this many.")
+@click.option("--keep", type=Whole(0), default=0, help="With --days: keep this number of newest runs of each recipe.")
 @click.option("--recipe", help="With --days: only runs of this recipe.")
 @click.option("--yes", is_flag=True, help="Delete the runs; without it, they are only listed.")
 @deleting_in_store

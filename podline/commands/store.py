@@ -43,7 +43,7 @@ def store_group() -> None:
 @store_group.command("list")
 @in_store
 def list_holdings(store: Store, as_json: bool) -> None:
-    """List every data set, run and cached source with size, last use, and the runs that use it.
+    """List every data set, run and cached source, with size, last use, and what uses it.
 
       podline store list --root podline-root
       podline store list --root gs://bucket/prefix
@@ -89,7 +89,8 @@ def mark(**options: Any) -> None:
 
       podline store mark --root podline-root
 
-    Podline marks a new store itself, when it writes the first file; a store of Podline 1.0, when it writes the next.
+    Podline marks a new store itself when it writes the first file there. It marks a store of Podline 1.0 when it next
+    writes a file there.
     """
     store = existing_store(options)
     store.mark()

@@ -48,7 +48,7 @@ def tune() -> None:
 def learning_rate(request: Request, fingerprint: str | None, **options: Any) -> LearningRateSpec:
     """Find a learning rate for a recipe, with a learning-rate range test.
 
-    The rate rises from step to step, and the loss shows how high it may be. The command trains a copy of the state,
+    The rate rises from step to step, and the loss shows how high it may be. The command trains a copy of the model,
     with the recipe's data, augmentation and optimizer, until the smoothed loss explodes or the last rate is reached. It
     suggests a peak rate for the recipe's schedule, with reasons and a chart. It changes no run. A finished test is
     re-used.

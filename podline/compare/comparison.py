@@ -1,8 +1,8 @@
 """Compares two runs: the difference of results and whether it is random, changed classes, different inputs.
 
-If both were evaluated on the same test examples, or share some, the difference is tested on the shared examples. If the
-store has more trainings that equal the first run but for the seed ("known trainings"), the second run is compared with
-their mean. Promotion computes the same figures.
+If both runs were evaluated on the same test examples, or share some, the difference is tested on shared examples. If
+the store has more trainings that differ from the first run only in the seed, the second run is compared with the mean
+of the first run and these trainings ("known trainings"). Promotion computes the same figures.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Difference(Frozen):
     """The difference of a figure, after minus before.
 
     Attributes:
-        value: the difference.
+        value: the difference; for a share, 0.05 means 5 percentage points.
         low: lower end of the difference's 95 % interval, which covers variation by test examples and by seeds.
         high: upper end of this interval.
         chance: whether random variation explains the difference.
@@ -79,7 +79,7 @@ class Difference(Frozen):
 
         Args:
             change: the change of the figure, after minus before.
-            noise: the variation between seeds.
+            noise: the random variation between trainings.
             sampled: the variance of the change by the choice of examples.
             values: the remaining fields.
         """
@@ -128,8 +128,8 @@ class Comparison(Frozen):
         against: name of the other run.
         known: names of the known trainings whose mean is compared, the other run first.
         measure: name of the main metric.
-        differences: differences of all metrics that both have, by name.
-        parts: classes or joints, largest loss first; empty if the examples differ.
+        differences: differences of all metrics that both runs have, by name.
+        parts: classes or joints, the largest drop first; empty if the examples differ.
         differs: the different inputs that can change a result; None if one of the runs has no record of its inputs.
         examples: a text about the shared examples if the data differ; empty if all examples are compared.
         why_unpaired: the reason if the figures were compared by their intervals; empty on the same examples.
@@ -202,7 +202,7 @@ class Pairing:
     """A comparison, together with the runs and answers from which it was computed.
 
     Attributes:
-        comparison: the comparison.
+        comparison: the differences and their verdicts.
         before: the reference, whose figures are subtracted.
         after: the run that is compared with it.
         compared: both runs' answers to the same examples; None if the figures were compared by their intervals.
@@ -227,7 +227,7 @@ def compare(
         until: Unix time; later trainings do not count as known trainings.
 
     Raises:
-        StoreError: the two have different main metrics.
+        StoreError: the runs have different main metrics.
     """
     measure = after.evaluation.measure
     if before.evaluation.measure != measure:
@@ -298,7 +298,7 @@ def _compared(
     answers, words = kind.answers(), ""
     if shared := grounds.shared:
         if not len(shared.after):
-            raise StoreError("the test sets differ: they share no examples")
+            raise StoreError("the data sets of the two runs share no test examples")
         grounds = replace(grounds, examples=replace(grounds.examples, places=shared.after))
         words = _described(decision, shared)
     own = answers.part(grounds.examples, answers.left(store, after.folder, after.evaluation))
@@ -416,7 +416,7 @@ class Grounds:
 
     @property
     def splits(self) -> list[CommonExamples]:
-        """The splits that contain all compared examples: of the candidate's data set, and maybe of the reference's."""
+        """The splits that contain all compared examples: the candidate's, and the reference's if it has all of them."""
         both = self.reference is not None and _size(self.reference) == _size(self.examples)
         return [self.examples, self.reference] if self.reference and both else [self.examples]
 
@@ -446,7 +446,10 @@ def examples_of(
     here = whole(candidate)
     other = reference.fingerprint != candidate.fingerprint
     if other and reference.recipe.dataset != candidate.recipe.dataset:
-        raise StoreError(f"the test sets differ: one of {reference.recipe.dataset}, one of {candidate.recipe.dataset}")
+        raise StoreError(
+            f"the runs have different data sets, {reference.recipe.dataset} and {candidate.recipe.dataset}, so they "
+            "share no test examples; compare runs of one data set"
+        )
     if not other and not (leaks and (candidate.recipe.further or reference.recipe.further)):
         return Grounds(here)
     shared = shared_examples(store, reference, candidate, split, reporter)

@@ -62,7 +62,7 @@ def known_trainings(
 
     Args:
         store: the store.
-        training: the run.
+        training: the training of the run.
         without: names of runs to leave out.
         answers: returns a run's answers to the compared examples, or None.
         until: see :func:`recent`.
@@ -145,7 +145,7 @@ def next_trainings(
 
     Args:
         store: the store.
-        reference: the run.
+        reference: name of the run.
         strategy: the distribution strategy.
         seeds: how many other seeds to consider, from the lowest; None for all.
 

@@ -40,7 +40,7 @@ class Why(Frozen):
     """The examples that a run lost in comparison with another one, and the causes.
 
     Attributes:
-        comparison: the comparison.
+        comparison: the comparison of the two runs.
         lost: number of examples, or people, that only the other run got right.
         gained: number of examples, or people, that only this run got right.
         examples: some of the lost examples: those that the other run answered most confidently, or the images with the

@@ -71,7 +71,7 @@ def of_entries(store: Store, before: Entry, after: Entry) -> Comparison:
     """Compare the runs of two entries; by the figures in the entries if the evaluations are gone.
 
     Raises:
-        StoreError: one has no evaluation, or both have different main metrics.
+        StoreError: a run has no evaluation, or the runs have different main metrics.
     """
     for entry, which in ((before, "the first run"), (after, "this run")):
         if entry.outcome is None:

@@ -15,7 +15,7 @@ class ChanceCase(StrEnum):
     """Whether seeds and the choice of examples explain a difference; docs/explanation/comparison.md has the table."""
 
     USUAL = "no more than chance"
-    RARE = "chance gives as much to one pair of equal models in twenty; train another seed to decide"
+    RARE = "fewer than one pair of equal models in twenty differ as much; train another seed to decide"
     BEYOND = "more than seeds usually do"
 
     @classmethod
@@ -24,7 +24,7 @@ class ChanceCase(StrEnum):
 
         Args:
             change: the change of a figure.
-            noise: the variation between seeds.
+            noise: the random variation between trainings.
             sampled: see :meth:`podline.contract.noise.Noise.limit`.
             tests: number of figures that are tested together.
         """

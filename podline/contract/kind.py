@@ -115,7 +115,7 @@ class Kind(ABC):
     def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[SheetBlock, int, int]:
-        """Return pictures of a model's answers to test examples, the number of examples, and of correct answers.
+        """Return pictures of answers to test examples, the number of these examples, and the number of right answers.
 
         Both numbers are 0 for a kind whose answers are not simply right or wrong.
         """

@@ -82,7 +82,7 @@ class Noise(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Assumed standard deviations between seeds, without luck, for a share of one half.
+    """Assumed standard deviations of a metric between seeds, at a value of one half, without luck (see :class:`Noise`).
 
     Attributes:
         main: of the main metric.

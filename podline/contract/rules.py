@@ -32,7 +32,7 @@ from podline.recipes.measures import measure_named
 from podline.recipes.promotion_settings import Margin, PromotionSettings
 
 LEAST_EXAMPLES = 50
-"""A class or joint with fewer test examples is ignored in a promotion, because only a total loss would be visible."""
+"""A class or joint with fewer test examples is ignored in a promotion, because only a drop to 0 could be detected."""
 
 WIDEST = 0.2
 """The widest automatic margin of a main metric with values up to 1, such as accuracy and AP.
@@ -40,9 +40,9 @@ WIDEST = 0.2
 Below about 200 test examples, a wider margin would promote models that are clearly worse."""
 
 MAIN = "main"
-"""The name of the rule of a kind's main metric."""
+"""The name of the rule that compares the main metric."""
 PARTS = ("class", "joint")
-"""The names of the rules of a kind's parts."""
+"""The names of the rules that compare each class or joint."""
 # Shares of equally good models that miss the threshold of the main metric, and the threshold of any other figure.
 _MISSED, _OTHERS_MISSED = 0.065, 0.05
 _DRAWS = 200
@@ -89,13 +89,13 @@ class Compared(Generic[F_co]):
 
 
 class Thresholds(NamedTuple):
-    """The changes of a figure at which the verdict changes; higher is better.
+    """Limits for the change of a figure, candidate minus reference; a negative change is worse.
 
     Attributes:
-        promoted: a figure is good enough if it changes by at least this value.
-        refused: a figure is significantly worse if it changes by less than this value.
-        margin: a recipe that is worse by this value gets promoted within a year with at most the probability in the
-            settings.
+        promoted: the lowest change that is good enough; usually negative.
+        refused: a figure whose change is below this value is significantly worse.
+        margin: above 0; a recipe that is worse by this value gets promoted within a year with at most the probability
+            ``promotion.rate``.
     """
 
     promoted: Any
@@ -116,8 +116,9 @@ class Figure:
         value: the candidate's value.
         sampled: variance of ``value`` minus ``before`` due to the choice of the examples.
         noise: the random variation of ``value`` minus ``before``.
-        margin: the largest loss of a promoted model; ``auto`` for the smallest loss that the test can detect.
-        examples: number of examples, for a share of examples; infinite for other metrics.
+        margin: how much worse a recipe may be, see :class:`Thresholds`; ``auto`` for the smallest drop that the test
+            can detect.
+        examples: number of examples if the metric is a share of examples; infinite for other metrics.
         counted: number of examples of a class or joint.
         rule: name of the rule that made the figure.
     """
@@ -144,7 +145,7 @@ class Figure:
         return self.rule not in PARTS or self.counted >= LEAST_EXAMPLES
 
     def thresholds(self, figures: int, rate: float) -> Thresholds:
-        """Return the changes at which the verdict changes, given the number of figures and the error rate of a year.
+        """Return the thresholds, given the number of compared figures and the error rate of a year.
 
         The main metric has half of the error probability of refusals; all other figures together have the other half.
         """
@@ -179,7 +180,7 @@ class Figure:
         return 0
 
     def _limit(self, probability: float, worse: Any) -> Any:
-        """Return the change that a model worse by ``worse`` exceeds with at most ``probability``."""
+        """Return the noise, above 0, that a model worse by ``worse`` exceeds with at most ``probability``."""
         factor = scale(self.before - worse, self.examples) / scale(self.before, self.examples)
         return self.noise.scaled(factor).limit(self.sampled + worse / self.examples, probability)
 
@@ -202,7 +203,7 @@ class Rule:
     judge: Judge
 
     def __call__(self, compared: Compared[Any], settings: PromotionSettings) -> Iterator[Figure | Check]:
-        """Apply the rule; name it in its figures."""
+        """Apply the rule; set :attr:`Figure.rule` of each resulting figure to the rule's name."""
         for found in self.judge(compared, settings):
             yield replace(found, rule=self.name) if isinstance(found, Figure) else found
 

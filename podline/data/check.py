@@ -107,7 +107,7 @@ class Checked:
         ]
 
     def refuse(self, store: Store) -> None:
-        """Raise the error with which a run would refuse this source.
+        """Raise the error with which a run would refuse this source; do nothing if a run would accept it.
 
         Raises:
             SourceError: see :func:`require_convertible`; or no result on the test split could prove a model better than

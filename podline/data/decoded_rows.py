@@ -124,7 +124,7 @@ def write_row(path: str, row: int, pixels: npt.NDArray[Any]) -> None:
 
 @dataclass(frozen=True)
 class StoredRows(DecodedRows):
-    """Decoded images in the batches of the store ``root``; the only entry of ``paths`` is the name of their folder."""
+    """Decoded images in the batches of the store ``root``; ``paths`` has only the name of the batches' folder."""
 
     root: str = ""
 

@@ -214,7 +214,10 @@ def inspect_jpeg(data: bytes) -> Header:
 
 
 def _remove_scanned(missing: dict[int, int], segment: bytes, *, progressive: bool) -> None:
-    """Clear the bits of the coefficients that a scan completes."""
+    """Clear the bits in ``missing`` (component → bits) of the DCT coefficients that a scan completes.
+
+    ``segment`` is the content of the scan's SOS segment.
+    """
     first, last, bits = segment[-3:] if progressive and len(segment) > 3 else (0, 63, 0)
     for component in segment[1 : 1 + 2 * segment[0] : 2] if segment and not bits & 0xF else ():
         if component in missing:

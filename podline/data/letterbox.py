@@ -64,7 +64,10 @@ class LetterBox:
 
 
 def joints_in_squares(joints: npt.ArrayLike, scale: Vector, offset: Vector) -> Array:
-    """Map joints (…, 2) of images to squares, float64; each has the scale and offset (…, 2) of its image."""
+    """Map joints (…, 2) of images to squares, float64.
+
+    ``scale``, ``offset``, (…, 2): :attr:`LetterBox.scale` and :attr:`LetterBox.offset` of each joint's image.
+    """
     return (np.asarray(joints, np.float64) + 0.5) * scale + offset - 0.5
 
 
@@ -76,7 +79,7 @@ def boxes_in_squares(boxes: npt.ArrayLike, scale: Vector, offset: Vector) -> Arr
 
 
 def areas_in_squares(areas: npt.ArrayLike, scale: Vector) -> Array:
-    """Convert areas (…) in images to areas in squares, float64; each has the scale (…, 2) of its image."""
+    """Convert areas (…) in images to areas in squares, float64; ``scale``, (…, 2): the scale of each area's image."""
     return np.asarray(areas, np.float64) * np.prod(scale, axis=-1)
 
 

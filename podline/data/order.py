@@ -113,11 +113,14 @@ class _Classes:
     sizes: Ids
 
     def examples(self, places: Ids, first: int) -> tuple[Ids, Ids]:
-        """Return examples from a sequence that takes classes in turn, and how often each occurred since ``first``.
+        """Return examples of a sequence that takes classes in turn, and in which pass over its class each occurs.
 
         Args:
             places: positions in the sequence, which starts with the run, (n,).
-            first: position at which the counting of repeats starts.
+            first: the position whose pass has the number 0.
+
+        Returns:
+            The ids of the examples and the numbers of their passes, (n,) each.
         """
         classes = places % len(self.sizes)
         rounds, turns = np.divmod(places // len(self.sizes), self.sizes[classes])

@@ -52,7 +52,7 @@ def pixel_sums(images: npt.NDArray[np.uint8]) -> PixelSums:
 
 
 def without(total: PixelSums, part: PixelSums) -> PixelSums:
-    """Return the sums of ``total`` minus the sums of ``part``, which are some of the same pixels."""
+    """Return the sums of ``total`` minus those of ``part``, a subset of its pixels."""
     return PixelSums(
         count=total.count - part.count,
         sums=tuple(one - other for one, other in zip(total.sums, part.sums, strict=True)),

@@ -148,7 +148,7 @@ def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -
 
 
 def use_of(folder: Path) -> Path:
-    """Return the path that stands for a cache folder in use; see :mod:`podline.store.uses`."""
+    """Return the path under which processes register their use of a cache folder; see :mod:`podline.store.uses`."""
     leases = folder.parent.parent / "uses"
     with explained("write", leases):
         leases.mkdir(parents=True, exist_ok=True)

@@ -305,7 +305,7 @@ def open_split(
 
 
 def _published(store: Store, folder: str) -> Iterator[float | None]:
-    """Yield each file's publication time from the conversion's completion record, or None."""
+    """Yield the publication time of each listed file from the conversion's completion record; None if unknown."""
     name, written = f"{folder}/{MANIFEST}", array("d")
     if store.exists(completion_name(folder, "convert")):
         with contextlib.suppress(ArtifactError):

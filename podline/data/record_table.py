@@ -106,7 +106,7 @@ def equal_pairs(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> tuple[Ids,
 
 
 def _earlier(values: Ids) -> Ids:
-    """Return the number of earlier occurrences of each value."""
+    """Return how many equal values come before each value: int64 (n,)."""
     order = np.argsort(values, kind="stable")
     earlier = np.empty(len(values), np.int64)
     earlier[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order])

@@ -35,10 +35,10 @@ class RunEvaluation(Frozen, Generic[F_co]):
         trained: the model's metrics on the split.
         untrained: the metrics of the same network with random weights, on the same split.
         seen: the model's metrics on training examples without augmentation.
-        guessing: the main metric of guessing, with the range that it has by chance.
+        guessing: the main metric of answers that ignore the image, with its 95 % range.
         better_than_guessing: whether the trained model's main metric is better than the range of ``guessing``.
-        learned: whether the main metric on training examples is better than guessing. A model that is so only there
-            needs more training images; a model that is not has learned nothing.
+        learned: whether the model is better than guessing on training examples. If it is better only there, it needs
+            more training images; if it is not, it has learned nothing.
     """
 
     measure: ClassVar[str]
@@ -58,10 +58,10 @@ class RunEvaluation(Frozen, Generic[F_co]):
 
     @classmethod
     def of(cls, evaluation: AnyEvaluation) -> Self:
-        """Return an evaluation of any kind with the type of this kind.
+        """Return ``evaluation`` itself, typed as this class.
 
         Raises:
-            ArtifactError: the evaluation is of a different kind.
+            ArtifactError: the evaluation is of a different kind of task.
         """
         if isinstance(evaluation, cls):
             return evaluation

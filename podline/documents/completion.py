@@ -113,7 +113,10 @@ def listed_artifact(store: Store, found: Listed) -> Artifact:
 
 
 def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None:
-    """Compare a recorded file with its entry in the store's listing, None if missing; return the damage, or None."""
+    """Return what is wrong with a recorded file, in one line; None if size and sha256 are as recorded.
+
+    ``there`` is the file's entry in the store's listing; None if the file is missing.
+    """
     where = store.where(artifact.name)
     if there is None:
         return f"{where} is gone"

@@ -223,7 +223,7 @@ class Training(Frozen):
     Attributes:
         pflop: floating-point operations in 10¹⁵, see :func:`podline.documents.model_description.training_pflop`; 0 if
             unknown.
-        ending: description of an early end or a restored state; empty for others.
+        ending: description of an early end or a restored state; empty for a training with neither.
         load: CPU load since the last interruption, or None.
         annealing: summary of annealing; None for other schedules.
     """
@@ -306,7 +306,7 @@ class PromotionSummary(Frozen):
         verdict: the decision in one word.
         reason: why the model is refused or undecided, in one line; empty for a champion.
         reference: the run with which the model was compared; empty for the first champion.
-        thresholds: from which change of a metric on a model is promoted or refused, as text.
+        thresholds: the changes of a metric at which a model is promoted or refused, as text.
         floor: the value of the main metric at which the model would be refused; None without a comparison.
         compared: if the two models have different data: the number of compared test examples, and the metrics on new
             test examples, as text.

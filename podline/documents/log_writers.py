@@ -103,7 +103,12 @@ class EventLog:
     """Appends events to a run's ``events.jsonl``; opening removes an unfinished last line of a killed process."""
 
     def __init__(self, path: Path, before: Callable[[], None] | None = None) -> None:
-        """Open the log; if ``before``, called before each line is written, raises, the line is not written."""
+        """Open the log.
+
+        Args:
+            path: path of ``events.jsonl``.
+            before: called before each line is written; if it raises an error, the line is not written.
+        """
         self.path, self._before = path, before
         with explained("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -345,7 +345,7 @@ def manifest_digest(store: Store, folder: str) -> str:
 
 @contextlib.contextmanager
 def converted_first(store: Store, name: str) -> Generator[None, None, None]:
-    """Add the remedy ``podline convert`` to the error of a body that reads a manifest which does not exist."""
+    """If the body reads the manifest ``name`` and the file does not exist, raise an error with the remedy."""
     try:
         yield
     except StoreError as error:

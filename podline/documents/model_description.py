@@ -69,7 +69,7 @@ class ModelDescription(Frozen, extra="ignore"):
 
     Attributes:
         kind: the kind of network in the recipe's settings; ``pose`` for a pose network.
-        weights: the published weights from which the training started, with source and licence; empty for others.
+        weights: the published weights from which the training started, with source and licence; empty without them.
         image_shape: (height, width, channels).
         classes: number of logits; 0 for a model that outputs maps.
         layers: layers in the order of computation.

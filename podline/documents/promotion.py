@@ -26,10 +26,11 @@ class Check(Frozen):
         measure: the metric in whose unit the values are; empty for a rule without a statistical test.
         before: the reference's value: the mean over the trainings of the reference's recipe, or None.
         after: the candidate's value.
-        promoted_to: the change (negative for a worse value, for every metric) down to which a value is good enough;
-            None for a rule without a statistical test.
-        refused_from: the change from which a value is significantly worse.
-        margin: a loss of this size gets promoted within a year with at most the probability in the settings.
+        promoted_to: the lowest change that is good enough. A change is negative if the candidate is worse, also for a
+            metric whose lower values are better. None for a rule without a statistical test.
+        refused_from: a candidate whose change is below this value is significantly worse.
+        margin: a recipe that is worse by this value gets promoted within a year with at most the probability
+            ``promotion.rate``.
         variances: variance of the change due to the choice of examples; variance between trainings due to random
             answers; variance between trainings due to the seed.
         refused: whether the rule refuses the model.
@@ -77,7 +78,7 @@ class ExportedFile(Frozen):
         images: number of images with which the outputs were compared.
         difference: largest difference between the outputs; None if an output is missing or not finite.
         allowed: largest allowed difference.
-        problem: why outputs are missing; empty for others.
+        problem: why outputs are missing; empty if there are outputs.
     """
 
     form: Literal["keras", "savedmodel", "tflite"]
@@ -155,7 +156,7 @@ class Promotion(Frozen):
         known: the runs with which the model was compared: the reference, and further trainings of its recipe.
         better: whether the model is significantly better, and so becomes the reference.
         measure: name of the main metric.
-        thresholds: from which change of a metric on a model is promoted or refused, as text.
+        thresholds: the changes of a metric at which a model is promoted or refused, as text.
         promoted: whether the model became the champion.
         anyway: whether a person promoted the model against the rules.
         undecided: whether no rule refuses the model, but a rule is undecided, so that it did not become the champion.
@@ -189,7 +190,7 @@ class Promotion(Frozen):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The messages of the first rules that refuse the model, and the names of all others."""
+        """The messages of the first few rules that refuse the model, and the names of the other refusing rules."""
         shown, more = self.refusals[:_NAMED], self.refusals[_NAMED:]
         names = [", ".join(check.name for check in more)]
         return (*(check.message for check in shown), *(f"also refused because of {each}" for each in names if each))

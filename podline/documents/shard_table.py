@@ -212,4 +212,4 @@ def _checked(value: Json) -> ShardTable:
 
 
 Shards = Annotated[ShardTable, PlainValidator(_checked), PlainSerializer(ShardTable.to_json)]
-"""The type of a document's field with a :class:`ShardTable`."""
+"""The type of a pydantic field that holds a :class:`ShardTable`; in JSON, the output of ``to_json``."""

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from podline.base.frozen import Frozen, omitted
 
 SUBJECTS, ONE, SEVERAL = "subjects", "one", "several"
-"""The key of a data set's fact whether images have several annotated instances, and the two values of this fact."""
+"""The key among a data set's facts for the number of annotated instances per image, and the two values there."""
 SKELETON = "skeleton"  # the key among the facts of a data set
 Pair = tuple[str, str]
 _CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")  # https://www.unicode.org/reports/tr44/#General_Category_Values

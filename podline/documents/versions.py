@@ -98,9 +98,9 @@ def compacted(found: Sequence[Version], content: str) -> str:
 
 
 class FirstImages(Frozen):
-    """The training images when a data set was first converted.
+    """Number and size of the training images at the first conversion of a data set.
 
-    The recipe for few images chooses its network and values by them, so that all later nights train the same network.
+    The recipe for few images chooses its network and values by these, so that all later nights train the same network.
 
     Attributes:
         images: number of images.

@@ -135,7 +135,7 @@ def decoded(pictures: Iterable[Asked], becoming: FittedPictures, folder: Path) -
     """Decode pictures in sandboxes, like a conversion; yield them in batches, in order.
 
     Args:
-        pictures: the pictures.
+        pictures: the pictures to decode, in order.
         becoming: the shape of the model's input, and how pictures are fitted into it.
         folder: a folder for temporary files of pixels.
 

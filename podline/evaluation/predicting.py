@@ -85,7 +85,7 @@ class Predictor:
         """Open a run.
 
         Args:
-            store: the store.
+            store: the store with the run.
             run: the run's name.
             reporter: warns if no evaluation chose a threshold.
             threshold: least score of people or probability of labels; by default the run's evaluation chose it.

@@ -129,7 +129,7 @@ def require_room(recipe: Recipe, manifest: Manifest) -> None:
     """Check on a blank image that the augmentation works for images of this shape.
 
     Raises:
-        SettingsError: see :func:`augment`.
+        SettingsError: see :func:`augmented`.
     """
     blank = {info.name: np.zeros((1, *info.shape), info.dtype) for info in manifest.fields}
     augmented(blank, np.zeros(1, np.int64), recipe.augmentation, recipe.seed, 0, manifest)

@@ -53,7 +53,7 @@ _SMALLEST_SHARE = 2
 
 @dataclass(frozen=True)
 class _Batches:
-    """Batches by number; ``failures`` has the Python errors since the latest data set was made."""
+    """The batches of an input, by number; ``failures``: the Python errors since the latest data set was made."""
 
     reader: SplitReader
     manifest: Manifest
@@ -201,7 +201,10 @@ class FeatureInput(TrainingInput):
         return cls(images.reader, images.manifest, fields, order=images.order, augmentation=images.augmentation)
 
     def augmented(self, epoch: int, ids: npt.NDArray[np.int64], arrays: Arrays) -> Arrays:
-        """Return the fields of a batch, with geometric augmentation if needed, and the rows of the features."""
+        """Return a batch's fields; ``image`` has each example's row in the table of features.
+
+        The other fields are augmented if an image's augmentation moves them, such as joints.
+        """
         moved = super().augmented(epoch, ids, arrays) if self.augmentation.beside_images == "moved" else arrays
         return {**moved, IMAGE: self.places(epoch, ids)}
 
@@ -246,7 +249,10 @@ class EvaluationInput(_Batches):
         return self._dataset(self.batch, spec, 0, self.batches(replicas), _GATHERING_CALLS, context)
 
     def _share(self, replicas: int) -> int:
-        """Return a replica's examples of a batch: batches of one size, which pad the last one as little as possible."""
+        """Return the number of examples per replica in a batch, at least 2.
+
+        All batches have this size; it is chosen so that the last batch has the least padding.
+        """
         most = -(-self.batch_size // replicas)
         number = -(-max(self.count, 1) // (most * replicas))
         even = -(-max(self.count, 1) // (number * replicas))

@@ -44,9 +44,10 @@ def rand_augmented(images: Pixels, number: int, magnitude: int, fill: Pixels, ch
 
 
 def _mapped(entries: Callable[[float], tuple[float, float, float, float, float, float]]) -> Operation:
-    """Return an affine operation, by its map from positions in the new image to the given one, around the centre.
+    """Return an operation that maps images affinely.
 
-    ``entries`` returns the map's entries for a signed strength; shifts are shares of the width and the height.
+    ``entries``: signed strength → the six entries of the matrix (2, 3), row by row, that maps a position in the new
+    image to one in the given image. Positions are relative to the centre; shifts are shares of width and height.
     """
 
     def apply(image: Pixels, strength: float, fill: Pixels) -> Pixels:
@@ -66,7 +67,7 @@ def _turned(strength: float) -> tuple[float, float, float, float, float, float]:
 
 
 def _blended(image: Pixels, other: npt.NDArray[np.number] | float, strength: float) -> Pixels:
-    """Move an image away from another one, or towards it."""
+    """Multiply an image's difference from ``other`` by 1 + 0.9 · strength: a negative strength moves it closer."""
     factor = 1 + 0.9 * strength
     return np.clip(np.rint(other + factor * (image - np.float32(1) * other)), 0, 255).astype(np.uint8)
 

@@ -50,7 +50,9 @@ def trained_at(training: Training | TrainResult, where: Environment) -> MachineP
 
 
 def slow_training(store: Store, recipe: str, settings: JsonObject, now: MachinePace, until: float) -> str:
-    """Describe how much slower a training is than the latest runs, or these than runs two months ago; else empty.
+    """Describe how much slower a training is than the latest runs, or the latest runs than runs two months before.
+
+    The text is empty if neither is significantly slower.
 
     Args:
         store: the store.

@@ -77,7 +77,7 @@ def recorded(
     Args:
         store: the store.
         recipe: name of the recipe.
-        way: the command or flow that was started.
+        way: ``flow`` for a flow run, ``commands`` for single stages.
         reporter: warns if the entry of a failed run cannot be written.
         flow_run: Prefect's id of the flow run.
         attempt: attempt of the flow run, from 1.
@@ -407,7 +407,7 @@ def outcome_of(document: AnyEvaluation, parameters: int, model_bytes: int, evalu
     """Convert an evaluation to the ledger's description of a result.
 
     Args:
-        document: the evaluation.
+        document: content of ``evaluation.json``.
         parameters: number of the model's parameters.
         model_bytes: size of the weights file in bytes.
         evaluation_sha256: checksum of the evaluation's file.

@@ -67,7 +67,10 @@ class Request(NamedTuple):
 
     @property
     def dataset_itself(self) -> str | None:
-        """Return the name if a data set has it and no recipe; else None. The data set's package may be missing."""
+        """Return the given name if it is the name of a data set but of no recipe; else None.
+
+        A data set in the store counts even if the package that defines it is not installed.
+        """
         name = self.name
         if name is None or registry.has(name):
             return None

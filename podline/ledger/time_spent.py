@@ -33,7 +33,7 @@ CLASSES: Mapping[str, str] = {
     "report": "promotion and report",
     "other": "stages of packages",
     "due": "from the due time to the start",
-    "tpu": "the TPU: its turn, its start, its repairs",
+    "tpu": "waiting for the TPU: other runs, its start, its repairs",
     "retries": "delays before retries",
     "between": "between stages: Prefect and the ledger",
     "unattributed": "unmeasured time",

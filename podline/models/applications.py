@@ -50,7 +50,7 @@ def application(image_shape: tuple[int, int, int], classes: int, settings: Model
 
 
 def weights_of(application: Callable[..., keras.Model], file: Path) -> Layers:
-    """Return the weights of an application from its published file, by layer names as in a new process."""
+    """Return the weights in an application's published file by layer; unnamed layers are numbered from the start."""
     with fresh_names():
         network = _network(application, (224, 224, 3), weights=str(file))
     return {

@@ -77,7 +77,7 @@ def _parameters(variables: list[keras.Variable]) -> int:
 
 
 def _stock(layer: layers.Layer) -> type[layers.Layer]:
-    """Return the Keras class that a layer of Podline replaces; for other layers their class."""
+    """Return the class of a layer; for a layer of Podline, the Keras class that it replaces."""
     return STOCK.get(type(layer), type(layer))
 
 

@@ -116,9 +116,9 @@ def _require_same_sharing(kind: str, network: keras.Model, copy: keras.Model) ->
 def set_initializers(model: keras.Model, seed: int, own: Mapping[int, Array], scope: keras.StatelessScope) -> None:
     """Replace the initializers of a new model's variables.
 
-    Values that a layer's ``build`` has assigned in ``scope`` come first, then those of ``own``, by index in
-    ``model.weights``. Other variables draw from their initializer, seeded by the layer's name and the variable's index
-    in the layer.
+    A value that a layer's ``build`` has assigned in ``scope`` takes precedence over a value in ``own``, which has keys
+    that are indices in ``model.weights``. Other variables use their initializer, seeded by the layer's name and the
+    variable's index in the layer.
 
     Raises:
         SettingsError: an initializer takes no seed, and returns other values each time.

@@ -85,7 +85,7 @@ def _changed_by_step(model: keras.Model) -> set[int]:
 
 
 def _leaves(model: keras.Model) -> Iterator[keras.layers.Layer]:
-    """Yield the layers of a model; of a nested model yield its layers instead."""
+    """Yield the layers of a model, and in place of each nested model the layers of the nested model."""
     for layer in model.layers:
         if isinstance(layer, keras.Model):
             yield from _leaves(layer)

@@ -152,7 +152,12 @@ def _arguments(layer: keras.layers.Layer) -> dict[str, Any]:
 
 
 def exchanging(classes: dict[Any, Any], policies: dict[str, str]) -> Callable[[keras.layers.Layer], keras.layers.Layer]:
-    """Return a function that copies a layer without its weights, with another class and policy if needed."""
+    """Return a function that copies a layer without its weights.
+
+    Args:
+        classes: class of the layer → class of the copy; by default the same class.
+        policies: dtype policy of the layer → policy of the copy; by default the same policy.
+    """
 
     def exchange(layer: keras.layers.Layer) -> Any:
         _require_loadable(type(layer), layer.name)

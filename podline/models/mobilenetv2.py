@@ -32,7 +32,7 @@ RELU_LIMIT = 6.0
 
 
 def mobilenetv2(image_shape: tuple[int, int, int], classes: int, settings: ModelSettings) -> keras.Model:
-    """Build a stem, 17 bottlenecks, a head that only grows for a width above 1 (section 6.1), and a classifier."""
+    """Build a stem, 17 bottlenecks, a head and a classifier; a width below 1 does not narrow the head (section 6.1)."""
     make = Blocks(settings.data_format, RELU_LIMIT)
     image, maps = make.begin(image_shape)
     maps = backbone(make, maps, settings.width, min(image_shape[:2]))

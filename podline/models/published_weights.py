@@ -24,11 +24,11 @@ def published_layers(store: Store, network: Pretrained, checksum: str) -> Layers
 
     Args:
         store: the store that keeps the weights.
-        network: the network.
+        network: the network and the setting that asks for its weights.
         checksum: the checksum of the weights in the run's recipe.
 
     Raises:
-        SettingsError: the weights cannot be fetched, do not have this checksum, or the network has none.
+        SettingsError: the weights cannot be fetched, do not have this checksum, or are not published for the network.
         ArtifactError: the file in the store has changed.
     """
     kind, published = network.kind, PUBLISHED.get(network.kind)
@@ -58,7 +58,7 @@ def _kept(store: Store, network: Pretrained, published: PublishedWeights) -> Pat
             if (found := _checksum(copy, published)) != published.checksum:
                 raise SettingsError(
                     f"model.weights: {source} has checksum {found[:12]}… vs {published.checksum[:12]}… of the "
-                    "published file; delete the file, and give the command again to fetch it"
+                    "published file; delete the file, and run the command again to fetch it"
                 )
             store.publish_file(copy, name)
     file = store.local(name)

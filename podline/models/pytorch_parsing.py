@@ -73,7 +73,7 @@ def read_tensors(file: Path) -> Iterator[tuple[str, Array]]:
 def _numbers(stream: BinaryIO, storage: _Storage) -> Array:
     count = int.from_bytes(stream.read(8), "little")
     if count != storage.numbers:
-        raise ValueError(f"storage {storage.key[:40]} has {count} numbers vs {storage.numbers}")
+        raise ValueError(f"storage {storage.key[:40]} has {count} numbers, expected {storage.numbers}")
     data = stream.read(min(count * storage.dtype.itemsize, os.fstat(stream.fileno()).st_size))
     return np.frombuffer(data, storage.dtype, count)
 

@@ -27,7 +27,7 @@ def read_weights(file: Path, kinds: Sequence[str] = _KINDS) -> Layers:
     """Return the floating-point weights of a file; a layer within another is named ``outer/inner``.
 
     Args:
-        file: the file.
+        file: the file to read.
         kinds: the allowed suffixes.
 
     Raises:

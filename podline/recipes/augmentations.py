@@ -28,9 +28,9 @@ class Augmentation(Frozen):
 
     applied_by: ClassVar[str]
     beside_images: ClassVar[Literal["unchanged", "moved"] | None] = None
-    """What ``applied_by`` does to the fields beside images, even in batches without images.
+    """What ``applied_by`` does to fields other than images, also in batches without images.
 
-    None if unknown.
+    ``unchanged``, or ``moved`` if it moves positions such as joints together with the image; None if unknown.
     """
 
     also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)

@@ -28,8 +28,8 @@ class KindFacts:
         large_pictures: whether a sheet has fewer and larger pictures, for example of people in photographs.
         own_measures: whether measures of installed packages are computed.
         seed_spreads: rows (least number of classes, standard deviation of the main measure between seeds, standard
-            deviation of a class or joint). They exclude the noise of sampling test examples. A deviation at the share r
-            is divided by sqrt(4 r (1 - r)).
+            deviation of a class or joint). The deviations exclude the noise of sampling test examples, and are for a
+            share of one half: a deviation that was measured at the share r is divided by sqrt(4 r (1 - r)).
     """
 
     name: str

@@ -63,7 +63,7 @@ def read_evaluation(store: Store, folder: str, sha256: str = "") -> AnyEvaluatio
     """Return the evaluation in a run's folder, of any kind.
 
     Args:
-        store: the store.
+        store: the store with the run.
         folder: the run's folder.
         sha256: the expected checksum, from a stage's spec; empty for any.
 

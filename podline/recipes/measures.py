@@ -34,7 +34,8 @@ class Measure:
             :class:`podline.kinds.by_example.answered.Answered` for a kind of an installed package. None if the kind
             computes the measure itself.
         least_classes: least number of classes; data sets with fewer classes do not have the measure.
-        has_interval: whether the bootstrap over examples gives the interval of a number; means have a normal interval.
+        has_interval: whether a measure that is one number gets an interval, by the bootstrap over examples. A measure
+            with a value per example always gets an interval of its mean.
         kind: the kind of task whose models have the measure.
         in_units: whether the value has a unit, such as years, and may exceed 1; the assumed spread between seeds is
             then relative to the value.

@@ -51,7 +51,7 @@ class Registry(Generic[T]):
         what: noun for an object in messages.
         group: the entry-point group of installed packages.
         shipped: name → Podline's object, or its ``module:name``.
-        row: the required class of the objects; None for functions. Their attribute ``name``, if any, must be the
+        row: the required class of the objects; None for functions. An object's attribute ``name``, if any, must be the
             registered name.
         with_options: names of Podline's objects that take options.
     """

@@ -12,7 +12,7 @@ RULES = "podline.rules"
 """The entry-point group of installed packages that add rules."""
 
 Margin = Literal["auto"] | Annotated[float, Field(ge=0)]
-"""By how much a promoted model may be worse, in the measure's unit; ``auto``: the smallest loss that can be shown."""
+"""By how much a promoted model may be worse, in the measure's unit; ``auto``: the smallest detectable decline."""
 Spread = Literal["auto"] | Annotated[float, Field(ge=0, lt=0.5)]
 """A standard deviation between seeds; ``auto``: as measured for the kind of task and the number of classes."""
 
@@ -29,7 +29,7 @@ class PromotionSettings(Frozen):
         rate: the error budget for a year of nights. Of recipes that are worse by a margin, at most this share is
             promoted. Of equally good recipes, at most this share is refused.
         margin: by how much the main metric of a promoted model may be worse, in the metric's unit; ``auto`` is the
-            smallest loss that can be shown, at most 0.2 for a share.
+            smallest decline that the test split can show, at most 0.2 for a share.
         part_margin: by how much a class or joint may be worse.
         calibration: by how much the calibration error may rise; classifiers only.
         strict: rules that refuse a model even if its main metric is better: ``class``, ``guard``, ``calibration``, or

@@ -176,7 +176,8 @@ class Recipe(Frozen):
         task: settings of the kind of task; by default the defaults of the data set's kind.
         model: the network. A setting of ``task`` named model, augmentation or loss replaces the recipe's section.
         batch_size: examples in a step, over all replicas; on a TPU at least 8 per core, better 128. Each epoch leaves
-            out other examples, which would form an incomplete batch: 36 of 100 in batches of 64.
+            out the examples that would form an incomplete batch, such as 36 of 100 with batches of 64; these examples
+            differ between epochs.
         accumulate: number of equal parts of a batch that a step computes one after another, to need less memory; their
             gradients are summed. Batch norm normalises each part alone.
         evaluation_batch_size: examples in a step of the evaluation, over all replicas.

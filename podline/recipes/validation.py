@@ -22,7 +22,7 @@ _FEWEST = 4  # least number of evaluations of a training
 
 
 def with_validation(recipe: Recipe, manifest: Manifest, tell: Callable[[str], object]) -> Recipe:
-    """Return the recipe, without held-out images and early stop if there are fewer than ``fit`` requires.
+    """Return the recipe, without held-out images and early stop if ``fit`` requires more images for validation.
 
     Args:
         recipe: any recipe.
@@ -94,6 +94,6 @@ def _work(recipe: Recipe, images: int, epochs: float) -> float:
 
 
 def probed(manifest: Manifest) -> int:
-    """Return the number of test images for which each evaluation during training measures all layers."""
+    """Return the number of test images for which each evaluation during training measures the outputs of all layers."""
     height, width, _ = manifest.image_shape
     return min(manifest.split(TEST).records, _PROBED, max(_PROBED_PIXELS // (height * width), 2))

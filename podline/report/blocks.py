@@ -168,7 +168,7 @@ class Pictures(Block):
 
     Attributes:
         pictures: at least one picture.
-        style: ``small`` for images of a few pixels, ``pairs`` for pairs of photographs, ``panels`` for many maps.
+        style: ``small`` for images of a few pixels, ``pairs`` for pairs of photographs, ``panels`` for many heatmaps.
     """
 
     pictures: Sequence[Picture]

@@ -25,7 +25,7 @@ COLOURS = ("#3b7dd8", "#d9772b", "#3a9d5d", "#b05bc4", "#cf4f6d", "#8a7a3c", "#2
 _STAGE_MEASURES = {
     "loss": "Loss of each stage",
     "magnitude": "Strength of each stage’s outputs, as a share of the target’s",
-    "recall": "Share of the target’s strong cells with half the strength",
+    "recall": "Share of the target’s strong cells where the output is at least half as strong",
     "island_recall": "Share of joints, and of limbs’ middles, that are found",
     "error": "Mean absolute error of a channel",
     "change": "Change from the previous stage, as a share of the output",
@@ -34,7 +34,10 @@ _STAGE_COLOURS = (ACCENT, SECOND, *COLOURS[2:])
 
 
 def verdict(evaluation: AnyEvaluation) -> Svg:
-    """Draw the main metric with intervals: of guessing, the untrained model, the trained model on both splits."""
+    """Draw the main metric with 95 % intervals, one row each: guessing, and the untrained and trained model.
+
+    A fourth row has the trained model's metric on training examples.
+    """
     measure = evaluation.measure
     rows = [
         ("guessing", evaluation.guessing, MUTED),
@@ -82,7 +85,7 @@ def curve(
         figure: name of the metric: a field of the lines, or a key of their ``measures``.
         steps: the lines of training steps.
         evaluations: the lines of evaluations.
-        rejected: steps that a cross marks.
+        rejected: steps whose state was rejected; the chart marks each by a cross.
     """
 
     def value(line: StepsLine | EvaluationLine) -> float:
@@ -189,7 +192,15 @@ def _evaluations(axes: Axes, lines: Sequence[EvaluationLine], values: Sequence[f
 
 
 def interval(axes: Axes, metric: Metric, place: float, colour: str, *, upright: bool = False) -> None:
-    """Draw a metric as a dot at ``place``, and its interval as a bar."""
+    """Draw a metric as a dot, and its interval as a bar.
+
+    Args:
+        axes: the axes to draw on.
+        metric: the value and its interval.
+        place: coordinate on the axis that does not show the metric's value.
+        colour: colour of dot and bar.
+        upright: whether the y axis, not the x axis, shows the value.
+    """
     bar, dot = ([metric.low, metric.high], [place, place]), ([metric.value], [place])
     if upright:
         bar, dot = bar[::-1], dot[::-1]

@@ -42,7 +42,7 @@ class RunFacts:
 
     Attributes:
         store: the store of the run, for files that only one section needs.
-        remarks: further facts about the data set for its users.
+        remarks: lines of text about the data set, such as differences from the official data set.
         model: the description of the model and its costs.
         steps: a sample of the lines of training steps, in order, with the last line.
         spent: class of time → seconds of the training, see :func:`podline.ledger.time_spent.time_of_training`.

@@ -61,7 +61,7 @@ class KnownFigures:
             self._found.setdefault(key, {})[_model(entry.outcome)] = entry.outcome.main
 
     def like(self, key: str, but: Container[tuple[str, float]]) -> list[Metric]:
-        """Return the newest main metrics of trainings with this key, except of the models in ``but``, oldest first."""
+        """Return the newest main metrics of trainings with this key, oldest first; leave out models in ``but``."""
         alike = (main for model, main in reversed(self._found.get(key, {}).items()) if model not in but)
         return [*islice(alike, MOST_TRAININGS - 1)][::-1]
 
@@ -76,7 +76,12 @@ class NightSeries:
     """
 
     def __init__(self, first: Entry, others: bool) -> None:
-        """Start an empty series; ``others``: recipe and schedule already have a series with other settings."""
+        """Start an empty series.
+
+        Args:
+            first: the first night; it is not added yet.
+            others: whether its recipe and schedule already have a series with other settings.
+        """
         self.first, self.ended = first, first.ended
         self.decision: PromotionSummary | None = None
         self.last: Entry | None = None

@@ -2,7 +2,7 @@
 
 Nights, the runs of a schedule, form one list with charts; manual runs and retries form another.
 
-Several processes may write it at once: a process that finds a new entry after writing writes the page again.
+Several processes may write the page at once: a process that finds a new entry after writing writes the page again.
 """
 
 from __future__ import annotations
@@ -194,7 +194,10 @@ class _Row(NamedTuple):
 
 
 def _current(newest: Sequence[_Row]) -> list[_Row]:
-    """Sort the newest run of each schedule, the worst first; drop schedules whose last run is 8 days older."""
+    """Sort the runs, the worst first; leave out a run that ended over 8 days before the newest one.
+
+    ``newest`` has the newest run of each schedule, or of each recipe.
+    """
     latest = max((row.entry.ended for row in newest), default=0.0)
     kept = sorted((row for row in newest if latest - row.entry.ended <= _OLD), key=lambda row: -row.entry.ended)
     return sorted(kept, key=lambda row: min(map(_KINDS.index, row.problems), default=len(_KINDS)))
@@ -425,7 +428,7 @@ def _shortened(cause: str) -> str:
 
 
 def _reused(entry: Entry) -> str:
-    """Return the names of reused stages, or ``all``; of an unfinished run, only stages until its end count."""
+    """Return the names of reused stages as text; ``all`` if a finished run reused every stage, empty for none."""
     found = [name for name, stage in entry.stages.items() if stage.reused]
     everything = found and len(found) == len(entry.stages) and entry.state == "finished"
     return "all" if everything else ", ".join(found)

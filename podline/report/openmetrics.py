@@ -10,7 +10,7 @@ _ABOUT = {
     "podline_night_ended_timestamp_seconds": "when the night ended, Unix time",
     "podline_night_finished": "1 if the night finished, 0 if it failed or was cancelled",
     "podline_night_seconds": "time from the moment at which the night was due, by class",
-    "podline_night_result": "the metric that counts",
+    "podline_night_result": "value of the main metric",
 }
 _ENDED, _FINISHED, _SECONDS, _RESULT = _ABOUT
 

@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
     Attributes:
         time: Unix time of the night's end.
-        value: the value.
+        value: value of the chart's quantity.
         low: lower end of the interval; equal to ``value`` without an interval.
         high: upper end of the interval; equal to ``value`` without an interval.
         floor: the threshold beyond which a model is refused; None without a promotion.

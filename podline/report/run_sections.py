@@ -77,8 +77,8 @@ def training(run: RunFacts) -> Iterator[Block]:
         drawn = charts.times("time", "Time of the training by use", named)
         yield Fold(f"Where the time went: {share} in productive steps", Chart(drawn))
     yield Text(
-        "Training is measured on augmented batches while the model learns from them; its loss includes label smoothing "
-        "and the model’s penalties. So the training curve may be the worse one.",
+        "The training curves are measured on augmented batches while the model learns from them; the training loss "
+        "includes label smoothing and the model’s penalties. So these curves may be worse than those of evaluations.",
         "note",
     )
     if last := _last_measures(run.steps):

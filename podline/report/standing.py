@@ -110,8 +110,8 @@ def _before(
 ) -> tuple[tuple[Entry, ...], Entry | None]:
     """Return earlier nights, oldest first, and the run to compare with: the last night, or else the last run.
 
-    These are runs with the same main metric, each with its newest entry. Without nights, the first are other runs with
-    the same settings.
+    All have the same main metric, and each run appears once, with its newest entry. If no night has the same settings,
+    other runs with these settings are returned instead of nights.
     """
     settings, seen, last = plain(recipe), {spec.run}, None
     nights: list[Entry] = []

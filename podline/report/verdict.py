@@ -102,7 +102,7 @@ def _legend(run: RunFacts) -> str:
     if standing.rival is None:
         return ""
     lines = " Small lines: the runs of the chart." if standing.nights else ""
-    return f"Arrows: difference from the {standing.role}; green is better and red is worse, beyond chance.{lines}"
+    return f"Arrows: change from the {standing.role}; green is significantly better, red significantly worse.{lines}"
 
 
 def metric_tile(facts: RunFacts, name: str) -> Tile:
@@ -228,9 +228,9 @@ def why_worse(run: RunFacts) -> Iterator[Block]:
         sides += " Below, in yellow: the places that support this run’s answer most (Grad-CAM)."
     if in_pairs:
         sides = (
-            f"On the left, and before the arrow, the instances of {why.comparison.against}; on the right those of this "
-            "run. Instances that only the first finds have a frame; joints that only the first finds close have a ring "
-            "there. An instance is found at OKS 0.5, a joint is close at a similarity of 0.5."
+            f"On the left, and before the arrow: the instances that {why.comparison.against} predicts; on the right "
+            "those of this run. A frame marks an instance that only the run on the left finds, at an OKS of 0.5. A "
+            "ring marks a labelled joint that only the run on the left predicts closely, at a similarity of 0.5."
         )
     yield Text(sides, "note")
 

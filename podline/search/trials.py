@@ -100,7 +100,7 @@ def read_search(store: Store, spec: SearchSpec) -> SearchDocument:
 
 
 def measured(lines: Sequence[MetricsLine], metric: str) -> dict[str, Any]:
-    """Return a trial's figures from the metrics of its run; the value is that of the run's final state."""
+    """Return the fields ``value`` (of the run's final state), ``evaluations`` and ``examples`` of a trial, by name."""
     evaluations = {line.step: line for line in lines if isinstance(line, EvaluationLine)}
     if not evaluations:
         return {}

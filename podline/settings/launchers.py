@@ -83,7 +83,7 @@ def discover(environment: Mapping[str, str], wanted: Wanted) -> Cluster:
         if (one := _part(found[first])) != (two := _part(found[other])):
             raise SettingsError(
                 f"strategy=workers: got {one} from {first} and {two} from {other}, expected the same; "
-                f"unset {first}, or start every process by one launcher"
+                f"start every process by only one of them; if one is {clusters.VARIABLE}, unset it"
             )
     count, (least, most) = len(found[first].addresses), wanted.bounds
     if not least <= count <= most:

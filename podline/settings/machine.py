@@ -52,8 +52,8 @@ class StoreSettings(Frozen):
     lease: float = Field(
         default=60.0,
         gt=0,
-        description="how long the process that writes a run may be silent until another machine takes over, also in a "
-        "folder",
+        description="how long the process that writes a run may be silent until another machine takes over; also for a "
+        "store in a folder",
     )
     group: bool = Field(
         default=False,

@@ -35,7 +35,7 @@ _NODES = {"dev/nvidia[0-9]*": "an NVIDIA GPU", "dev/kfd": "an AMD GPU", "dev/acc
 
 
 def accelerators(root: Path = Path("/")) -> list[str]:
-    """Return the accelerators of this machine, with a device file each, whether or not TensorFlow can use them."""
+    """Return a text per kind of accelerator here, such as ``a TPU (/dev/accel0)``, even if TensorFlow sees none."""
     found = [(what, sorted(root.glob(pattern))) for pattern, what in _NODES.items()]
     return [f"{what} (/{nodes[0].relative_to(root)})" for what, nodes in found if nodes]
 

@@ -110,7 +110,7 @@ class Result(Frozen):
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def require_sane(self) -> None:
-        """Raise an error if the result has a model that fails its check."""
+        """Raise a SanityError if the evaluated model failed its check; do nothing for other results."""
 
     def lines(self, _where: Where = str, /) -> list[str]:
         """Return the result as lines of text for people."""

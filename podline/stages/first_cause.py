@@ -52,7 +52,7 @@ def first_cause(store: Store, run_folder: str, cluster: Cluster, lost: WorkerLos
 
 
 def ended_first(worker: str, cause: PodlineError) -> PodlineError:
-    """Return the error of the whole training for the error of one worker.
+    """Return the error with which the whole training fails after the error of one worker.
 
     A transient error becomes a :class:`WorkerLostError`. Another error keeps its class, since a new start would fail
     in the same way.

@@ -344,7 +344,7 @@ def report_spec(store: Store, evaluation: EvaluateSpec, evaluation_sha256: str, 
 
 
 def with_checksum(recipe: Recipe) -> Recipe:
-    """Return the recipe with file and checksum of its initial weights, if it has any, in ``init``.
+    """Return the recipe with the file and the checksum of its initial weights in ``init``; None without weights.
 
     Raises:
         SettingsError: the file cannot be read, or no weights are published for the model.

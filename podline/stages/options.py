@@ -309,7 +309,7 @@ class ConvertOptions(DataGroup):
 
 
 class MachineGroup(Options):
-    """Where the work runs and stores its results, which do not depend on it."""
+    """Where the work runs, and where its results are stored; no result depends on these options."""
 
     root: str = option(
         "",
@@ -392,8 +392,8 @@ class RunOptions(Options):
     promote: bool = option(
         False,
         "Promote",
-        "Make the model its recipe's champion if it loses no more to the champion than an equally good model usually "
-        "does; see docs/how-to/promote.md.",
+        "Make the model its recipe's champion if no figure is lower than the champion's by more than noise and another "
+        "seed usually explain; see docs/how-to/promote.md.",
     )
     start_from: str = option(
         NOT_DONE,

@@ -140,7 +140,7 @@ class ValidateResult(Result):
     def lines(self, _where: Where = str, /) -> list[str]:
         """Return the numbers of records and shards, and the number of records with a repeated image."""
         twice = plural(self.duplicates_within or 0, "record")
-        repeated = f"; with an image that its split repeats: {twice}" if self.duplicates_within else ""
+        repeated = f"; {twice} with an image that occurs again in the same split" if self.duplicates_within else ""
         return [f"equal to the manifest: {plural(self.records, 'record')} in {plural(self.shards, 'shard')}{repeated}"]
 
 
@@ -320,10 +320,13 @@ class PromoteResult(Result):
     )
     more_trainings: int = Field(
         default=0,
-        description="number of trainings of the reference's recipe that would decide; 0 if none would",
+        description="number of further trainings of the reference's recipe, with other seeds, that would end the "
+        "verdict 'undecided' at the same change; 0 if no number would",
     )
     thresholds: str = Field(
-        default="", description="the changes from which on a model is promoted or refused; empty without a comparison"
+        default="",
+        description="text with the thresholds of the main metric, and of the class or joint with the widest ones; "
+        "empty without a comparison",
     )
     notes: tuple[str, ...] = Field(
         default=(), description="the main figure, warnings, the compared examples and the thresholds, a line each"

@@ -39,7 +39,7 @@ class InputSpeedSpec(RecipeSpec["InputSpeed"]):
 
 
 class StageSpeed(Frozen):
-    """The speed of one stage alone."""
+    """The measured speed of one stage of the input, or of the training step, without the others."""
 
     name: str = Field(description="`read`, `augment` or `step`")
     about: str = Field(description="the work of the stage")
@@ -168,7 +168,7 @@ class Preflight(Result):
     devices: str = Field(description="the device of the rehearsal")
     steps: int = Field(description="the remaining steps")
     batch_size: int = Field(description="examples in a step")
-    phases: int = Field(default=1, description="the number of phases; a step's size and seconds are those of the first")
+    phases: int = Field(default=1, description="the number of phases; `batch_size` and `step` are of the first")
     first_step: float = Field(description="seconds of the first step, including tracing")
     step: float = Field(description="seconds of each later step")
     evaluation: float = Field(description="seconds of an evaluation of the whole split")
@@ -290,7 +290,7 @@ class PredictResult(Result):
 
     run: str
     threshold: float | None
-    pictures: tuple[PicturePrediction, ...] = Field(default=(), description="empty with a table")
+    pictures: tuple[PicturePrediction, ...] = Field(default=(), description="the answers; empty if a table was written")
     json_file: str = ""
     table: str = ""
     summary: tuple[str, ...] = Field(default=(), description="a summary of the table, as lines")

@@ -158,7 +158,10 @@ class BucketStore(Store):
         return list(in_order(lambda name: self.local(name, found.get(name)), wanted, self.parallel))
 
     def _looked_at(self, names: Sequence[str]) -> dict[str, Listed]:
-        """Look up several names, with one list request for each folder with two names or more."""
+        """Return name → size, version and checksums of all objects in each folder that has two or more of the names.
+
+        One list request per folder.
+        """
         folders = Counter(name.rpartition("/")[0] for name in names)
         shared = [folder for folder, count in folders.items() if count > 1]
         return {found.name: found for folder in shared for found in self.listing(folder, delimiter="/")}
@@ -384,7 +387,7 @@ class _Read(io.FileIO):
 
 
 def _content(name: str, path: Path) -> Listed:
-    """Return size and checksums of a file as the listing under ``name``, in one pass with constant memory."""
+    """Read a local file once, in constant memory; return its size and checksums, with the name ``name``."""
     crc32c, sha256, size = google_crc32c.Checksum(), hashlib.sha256(), 0
     with _Read(path) as stream:
         while block := stream.read(_BLOCK_BYTES):

@@ -101,7 +101,7 @@ class Cache:
             raise
 
     def _make_room(self, size: int) -> None:
-        """Add ``size`` to the stored total; if that exceeds the limit, list the copies and remove some.
+        """Add ``size`` to the stored total; first recount and make room, in the first call or if the limit is exceeded.
 
         After a failure the stored total may be too high, but never too low.
         """
@@ -116,7 +116,14 @@ class Cache:
         total.write_text(str(found + size))
 
     def _remove_until(self, most: int) -> int:
-        """Remove unused copies, least recently used first, until at most ``most`` bytes are left; return their sum."""
+        """Remove unused copies: incomplete ones and, if there are more than ``most`` bytes, the least recently used.
+
+        Returns:
+            The total size of the copies that are left, in bytes.
+
+        Raises:
+            StoreError: the copies in use need more than ``most`` bytes.
+        """
         in_use = names_in_use(self._locks)
         with os.scandir(self._copies) as found:
             files = [(entry.stat(), Path(entry.path)) for entry in found]

@@ -111,7 +111,7 @@ def refused(action: str, path: Path | str, error: OSError) -> StoreError | None:
 
 
 def holding_of(name: str) -> str:
-    """Return the folder of the data set or run that contains a name; empty without a folder named as Podline does."""
+    """Return the folder of the data set or run that contains a name; empty for a name in no such folder."""
     found = _HOLDING.match(name)
     return found[1] if found else ""
 
@@ -238,10 +238,10 @@ class Store(ABC):
         self._publish(source, name, replace=replace, flush=flush)
 
     def swap(self, source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
-        """Replace one version of a name by a file, atomically; return the new version.
+        """Replace the content of a name atomically, if it still has the given version; return the new version.
 
         Args:
-            source: the file, see :meth:`publish_file`; None deletes the name if it has this version.
+            source: the file with the new content, see :meth:`publish_file`; None deletes the name instead.
             name: the name to publish under.
             version: the version to replace; empty if the name must not exist.
             flush: see :meth:`publish_file`.
@@ -255,12 +255,12 @@ class Store(ABC):
         return self._swap(source, name, version, flush=flush)
 
     def swap_bytes(self, name: str, data: bytes, version: str, *, flush: bool = True) -> str:
-        """Replace one version of a name by bytes; see :meth:`swap`."""
+        """Replace the content of ``name`` by ``data``, if it still has the given version; see :meth:`swap`."""
         with self._file_of(name, data) as source:
             return self.swap(source, name, version, flush=flush)
 
     def swap_json(self, name: str, document: Json, version: str) -> str:
-        """Replace one version of a JSON document; see :meth:`swap` and :meth:`publish_json`."""
+        """Replace a JSON document, if it still has the given version; see :meth:`swap` and :meth:`publish_json`."""
         return self.swap_bytes(name, _json_bytes(name, document), version)
 
     @abstractmethod
@@ -342,7 +342,7 @@ class Store(ABC):
         return self.read_document(name, remedy)[0]
 
     def read_document(self, name: str, remedy: str = digests.REMEDY) -> tuple[Json, str]:
-        """Return a JSON document like :meth:`read_json`, and its digest; it is empty for values other than objects."""
+        """Return a JSON document like :meth:`read_json`, and its digest; the digest is empty except for an object."""
         return digests.read_document(name, self.where(name), self.read_bytes(name), remedy)
 
     def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:
@@ -408,7 +408,7 @@ class Store(ABC):
 
     @contextlib.contextmanager
     def alone(self, *folders: str) -> Generator[set[str], None, None]:
-        """Protect unused data sets and runs from use while the body runs; yield those that no process was using."""
+        """Reserve those of the folders that no process uses, and yield them; a process that wants to use one waits."""
         self.require_writable()
         with entered(self.uri, lambda: uses.Lease(self.own_folder("uses")).take(folders)) as lease:
             yield set(lease.names)

@@ -61,7 +61,7 @@ def with_digest(name: str, document: JsonObject) -> JsonObject:
 
 
 def read_document(name: str, where: str, data: bytes, remedy: str = REMEDY) -> tuple[Json, str]:
-    """Return the content of a document without its digest, and the digest; it is empty for values other than objects.
+    """Return a document without its digest, and the digest; the digest is empty except for an object.
 
     Args:
         name: name of the document in the store.

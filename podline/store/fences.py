@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Fence(Protocol):
-    """Publishes and deletes names below one folder if this process still holds its lease."""
+    """Publishes and deletes names below one folder, if this process still holds the folder's lease."""
 
     def publish(self, source: Path, name: str, *, replace: bool, flush: bool) -> None:
         """Publish a file; see :meth:`podline.store.contract.Store.publish_file`."""

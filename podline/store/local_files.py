@@ -13,7 +13,7 @@ from podline.store.contract import explained
 
 @contextlib.contextmanager
 def appearing(path: Path) -> Generator[Path, None, None]:
-    """Yield a temporary path next to ``path``; after the body, what it wrote there replaces ``path`` atomically.
+    """Yield a temporary path next to ``path``; after the body, the file or folder written there replaces ``path``.
 
     The temporary name begins with a dot, so that servers that look for version numbers ignore it.
 

@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 def retried(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """Retry a function after a few pauses while it raises :class:`StoreUnavailableError`; the last error is raised."""
+    """Wrap a function so that it is tried again, three times with pauses, after :class:`StoreUnavailableError`."""
 
     @functools.wraps(call)
     def persistent(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:

@@ -1,6 +1,6 @@
 """List the names that running processes use: data sets, runs, cached copies.
 
-A user lists its names in its own file, a *lease*, which it keeps locked (:mod:`podline.store.locks`) while it uses
+A process lists its names in its own file, a *lease*, which it keeps locked (:mod:`podline.store.locks`) while it uses
 them. The lease of a killed process is unlocked, so it does not count. A guard lock for the folder is held while leases
 are read or written.
 """

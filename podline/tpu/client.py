@@ -147,7 +147,8 @@ class CloudTpu:
         while not operation.done:
             if self._clock.now() >= deadline:
                 raise TpuUnhealthyError(
-                    f"{what}: Google needs longer than {duration(self._settings.operation_timeout)}"
+                    f"{what}: Google needs longer than {duration(self._settings.operation_timeout)}, the setting "
+                    "tpu.api.operation_timeout"
                 )
             self._clock.sleep(self._settings.operation_poll)
             try:

@@ -35,8 +35,8 @@ class View(Frozen):
 
     name: str = Field(description="the node's name")
     at: float = Field(description="the time in seconds since 1970")
-    node: Node | None = Field(description="the node's state by the API; None if the node does not exist")
-    turn: TurnView = Field(description="the process of this machine that uses the TPU")
+    node: Node | None = Field(description="the node as the API describes it; None if it does not exist")
+    turn: TurnView = Field(description="which process of this machine uses the TPU, or the rest of the cool-down")
     lock: LockView | None = Field(default=None, description="libtpu's lock; None if Podline does not run on the TPU VM")
     end_announced: str = Field(default="", description="reason for the announced end of the machine, or empty")
 

@@ -156,7 +156,7 @@ def decide(situation: Situation, tried: Tried, limits: Limits) -> Decision:
 
 
 def facts_of(symptoms: tuple[Symptom, ...], now: float, limits: Limits) -> frozenset[Fact]:
-    """Return the facts that follow from the symptoms of a node that are recent enough at ``now``."""
+    """Return the facts that follow from a node's symptoms; symptoms that are too old at ``now`` are ignored."""
     facts = set()
     for symptom in symptoms:
         if symptom.kind == "PROJECT_ABUSE" and symptom.age(now) < _ABUSE_SECONDS:

@@ -56,7 +56,7 @@ class TimeSpent(Frozen):
 
 
 class Checkpoint(Frozen):
-    """The description of an array file.
+    """The description of a checkpoint's array file, stored as JSON.
 
     Attributes:
         step: number of steps that the run had taken.

@@ -91,7 +91,7 @@ class _Course:
         """Create the hooks.
 
         Args:
-            run: the run.
+            run: the run to train.
             log: the lines of the run's ``metrics.jsonl`` so far; they are iterated once.
             write: appends a line to ``metrics.jsonl``.
             clock: measures the time that the run takes.

@@ -77,7 +77,7 @@ class Plateau:
 def plateau_line(
     settings: PlateauSettings, last: PlateauLine | None, evaluation: EvaluationLine, rate: float
 ) -> PlateauLine:
-    """Decide about the learning rate by the rule of Keras's ``ReduceLROnPlateau``.
+    """Return the line with the decision about the learning rate, by the rule of Keras's ``ReduceLROnPlateau``.
 
     Args:
         settings: when and how to lower the rate.
@@ -109,7 +109,7 @@ def improves(settings: PlateauSettings | EarlyStopSettings, value: float, best: 
     """Return whether ``value`` is better than ``best`` by at least the improvement that the settings require.
 
     Args:
-        settings: the settings.
+        settings: the settings with the least improvement and the metric.
         value: the new value.
         best: the best value so far.
         usual_share: the least improvement as a share of ``best`` if the settings give none.
@@ -159,7 +159,7 @@ class Annealing:
 def annealing_line(
     settings: AnnealingSettings, seed: int, total_steps: int, last: AnnealingLine | None, evaluation: EvaluationLine
 ) -> AnnealingLine:
-    """Decide about the evaluated state; the first state is always accepted."""
+    """Return the line that accepts or rejects the evaluated state; the first state is always accepted."""
     energy = value_of(settings.energy, evaluation)
     temperature = settings.temperature * settings.final ** (evaluation.step / total_steps)
     number = last.number + 1 if last else 0
@@ -185,7 +185,7 @@ def annealing_line(
 def _in_words(line: AnnealingLine) -> str:
     if line.rise == 0:
         return f"step {line.step}: energy {line.energy:.4f} is no higher than before: accepted"
-    why = f"is {line.rise:.4f} higher: accepted with probability {line.probability:.2f} at temperature"
+    why = f"is {line.rise:.4f} higher: acceptance probability {line.probability:.2f} at temperature"
     outcome = "accepted" if line.accepted else f"rejected; going back to the state of step {line.state}"
     return f"step {line.step}: energy {line.energy:.4f} {why} {line.temperature:.2g}, draw {line.draw:.2f}: {outcome}"
 
@@ -235,7 +235,7 @@ def early_stop_line(
     last: EarlyStopLine | None,
     evaluation: EvaluationLine,
 ) -> EarlyStopLine:
-    """Decide whether a run ends.
+    """Return the line with the decision whether a run ends.
 
     Args:
         settings: when a run ends.

@@ -85,7 +85,7 @@ def _fallen_back() -> list[str]:
 
 
 def _shown() -> list[str]:
-    """Return the machine's accelerators, except those hidden on purpose."""
+    """Return a description of each kind of accelerator in the machine; empty if the user hides the GPUs."""
     return [] if environment.gpus_are_hidden() else accelerators()
 
 

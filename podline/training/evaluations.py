@@ -41,10 +41,10 @@ class Evaluate(Hook):
         probe: Callable[[], object],
         decide: Sequence[Callable[[EvaluationLine], None]],
     ) -> None:
-        """Prepare evaluations.
+        """Check the names of measures, and prepare the evaluations.
 
         Args:
-            run: the run.
+            run: the run to evaluate.
             write: writes an evaluation's line.
             probe: runs the model on the probe's images; called in a rehearsal.
             decide: these deciders are called in order with each line, after it is written.

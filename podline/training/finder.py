@@ -127,7 +127,7 @@ def _restore(spec: LearningRateSpec, store: Store, trainer: Trainer) -> None:
     if checkpoint.sha256 != spec.checkpoint_sha256:
         raise SettingsError(
             f"run {spec.run}: the checkpoint of step {spec.checkpoint_step} has sha256 {checkpoint.sha256[:12]}… vs "
-            f"{spec.checkpoint_sha256[:12]}… in the request; give the command again"
+            f"{spec.checkpoint_sha256[:12]}… in the request; run the command again"
         )
     try:
         trainer.restore(folder.arrays(checkpoint))
@@ -141,7 +141,7 @@ def _restore(spec: LearningRateSpec, store: Store, trainer: Trainer) -> None:
 def require_obedient(build: _Build, low: float, high: float, steps: int) -> None:
     """Check that the optimizer's step sizes are proportional to the rate.
 
-    An optimizer that caps its step sizes flattens every curve.
+    If an optimizer caps its step sizes, the losses hardly depend on the rate, and no rate can be derived from them.
 
     Args:
         build: builds an optimizer for some variables.
@@ -165,7 +165,7 @@ def require_obedient(build: _Build, low: float, high: float, steps: int) -> None
 def _step_size(build: _Build, rate: float, steps: int) -> tuple[str, float]:
     """Return an optimizer's class name and its step size at step ``steps``, for a variable at zero.
 
-    Differences are most exact in float32 near zero.
+    The variable is zero because float32 shows small changes most exactly there.
     """
     variable = keras.Variable(np.zeros((2, 2), np.float32), name="kernel")
     optimizer: Any = build([variable])
@@ -291,7 +291,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
     if fall > chance:
         low = np.flatnonzero(curve <= start - _FLOOR * fall)
         floor = float(rates[low[0]]), float(rates[low[-1]])
-        begun = f"the loss falls from {start:.3g} to {lowest:.3g}; nine tenths of this fall are done at rates from"
+        begun = f"the loss falls from {start:.3g} to {lowest:.3g}; nine tenths of this fall happen at rates from"
         return _in_the_floor(floor, blow_up, schedule, begun, rates[-1])
     if blow_up is not None:
         return _below_the_blow_up(blow_up)

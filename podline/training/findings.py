@@ -65,7 +65,7 @@ class Findings:
         self._known: set[tuple[FindingKind, str]] = set()
 
     def judged(self, kinds: Sequence[FindingKind], step: int, found: Iterable[Finding]) -> None:
-        """Open the findings ``found`` after a step; end open findings of ``kinds`` that are not among them."""
+        """Open the findings ``found`` after a step; end the open findings of ``kinds`` that are not in ``found``."""
         current = {(each.finding, each.where): each for each in found}
         for key, finding in current.items():
             if key not in self._known:
@@ -201,7 +201,10 @@ class _Fit(NamedTuple):
     accuracy: float
 
     def fits_better(self, risen: bool) -> bool:
-        """Return whether the training accuracy is above the evaluated one by more than sampling noise and a gap."""
+        """Return whether the training accuracy exceeds the evaluated one by more than sampling noise plus a gap.
+
+        The gap is smaller if the evaluated loss has ``risen``.
+        """
         right = round(self.line.accuracy * self.line.examples)
         high = wilson_interval(right, self.line.examples).high
         return self.accuracy > high + (ACCURACY_GAP_RISEN if risen else ACCURACY_GAP)

@@ -1,5 +1,7 @@
 """Computes the outputs of frozen layers once for each image and view, if a step trains only the last layers.
 
+A view is one of a fixed number of augmented versions of an image.
+
 The features of an image depend on its pixels and the frozen weights alone, so a resumed run computes the same features.
 """
 
@@ -52,9 +54,9 @@ class FrozenFeatures:
     def of(cls, network: keras.Model, images: TrainingInput) -> FrozenFeatures | None:
         """Return the features for a training step, or None if each step must compute all layers.
 
-        It is None if images have no fixed number of views or are mixed in pairs; if augmentation may change other
-        fields in an unknown way; if the first layer with a kernel already trains or draws random numbers; if weights
-        have penalties; or if the features need more than :data:`MOST_BYTES`.
+        The result is None if images have no fixed number of views or are mixed in pairs; if augmentation may change
+        other fields in an unknown way; if the first layer with a kernel already trains or draws random numbers; if
+        weights have penalties; or if the features need more than :data:`MOST_BYTES`.
         """
         given = images.augmentation
         unknown = given.beside_images is None or given.also or getattr(given, "mixes", False)
@@ -101,9 +103,10 @@ def _type_of(tensor: keras.KerasTensor) -> tf.DType:
 
 
 def _cut(network: keras.Model) -> list[keras.KerasTensor]:
-    """Return the outputs of frozen layers that changing layers read.
+    """Return the outputs of frozen layers from which the changing layers can be computed.
 
-    The list is empty if it would contain an input of the model, or if an output of the model never changes.
+    A layer is changing if it trains, draws random numbers, or follows a changing layer. The list is empty if it would
+    contain an input of the model, or if an output of the model does not depend on a changing layer.
     """
     nodes, changing, before = [*nodes_of(network)], set[int](), -1
     while len(changing) > before:  # nodes are not in topological order if a layer is called several times
@@ -122,8 +125,8 @@ def _cut(network: keras.Model) -> list[keras.KerasTensor]:
 def _smallest(tensor: keras.KerasTensor, makers: Mapping[int, CallNode]) -> keras.KerasTensor:
     """Return the tensor with the fewest channels from which a chain of layers computes ``tensor``.
 
-    All tensors of the chain have the same height and width. A step can afford to compute these few layers; their
-    outputs would need several times the memory.
+    All tensors of the chain have the same height and width. Each step computes the few layers of the chain again,
+    because a table of ``tensor`` itself could need several times the memory.
     """
     smallest = tensor
     while (node := makers.get(id(tensor))) and len(node.inputs) == 1 and id(node.inputs[0]) in makers:

@@ -65,7 +65,7 @@ class WriteMetrics(Hook):
         self._run, self._plan, self._write, self._clock, self._factor = run, run.plan, write, clock, factor
 
     def next_stop(self, step: int) -> int:
-        """Return the next multiple of ``summary_steps``, or an earlier end of the phase: a line has one batch size."""
+        """Return the next multiple of ``summary_steps`` or an earlier end of the phase: one batch size per line."""
         return min(next_multiple(step, self._run.recipe.summary_steps), self._plan.phase(step).end)
 
     def after(self, stretch: Stretch) -> None:
@@ -113,7 +113,7 @@ class SaveCheckpoints(Hook):
         """Prepare the checkpoints of a run.
 
         Args:
-            run: the run.
+            run: the run whose state is saved.
             clock: measures the time that the run takes.
             protected_step: returns the step whose state may be restored later; this step always gets a checkpoint.
             due: returns whether a step must get a checkpoint.

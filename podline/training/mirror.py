@@ -110,7 +110,7 @@ class Mirror:
             raise self._failure from error
         if self._failure is not None and (error is None or isinstance(error, PreemptedError)):
             raise type(self._failure)(
-                f"{self._failure}; the run is kept in {self.near.local(self._folder)}; give the same command on this "
+                f"{self._failure}; the run is kept in {self.near.local(self._folder)}; run the same command on this "
                 "machine to resume it"
             ) from error
         if error is None:

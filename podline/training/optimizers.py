@@ -43,7 +43,7 @@ def build_optimizer(
     multiplies the learning rate, and so the decay, of the weights whose paths have a prefix.
 
     Args:
-        settings: the settings.
+        settings: the recipe's section ``optimizer``.
         variables: the variables to train.
         learning_rate: the rate; a training sets it before each step.
         layers: the layers of the variables; ``muon`` reads the filters' axis of each kernel from their classes.

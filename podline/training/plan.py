@@ -75,7 +75,7 @@ class Plan:
         decides = " and ".join(_decides(self.phases[0].recipe))
         if not decides:
             nothing = ", which decide nothing" if self.evaluated == TEST else ""
-            decides = f"for evaluations on the way{nothing}; the last weights are the result"
+            decides = f"for evaluations during training{nothing}; the last weights are the result"
         return f"{plural(self.order.count, 'example')} to train on, {held} {decides}"
 
     def epoch(self, step: int) -> float:

@@ -125,7 +125,7 @@ def rehearse(
     """Rehearse the run once; leave its state, logs and folder unchanged.
 
     Args:
-        run: the run.
+        run: the run to rehearse.
         step: the step from which the run continues.
         steps: the run's training steps from this step.
         hooks: the run's hooks.

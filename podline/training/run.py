@@ -184,7 +184,7 @@ class Trainer:
 
         Args:
             parts: each replica's part of each batch.
-            phase: the phase.
+            phase: one of the phases of the plan.
             rate: returns the learning rate of a step; by default the phase's schedule.
             features: the outputs of frozen layers; then batches have row numbers of their tables instead of images.
 
@@ -274,7 +274,7 @@ class Run(Trainer):
         return CheckpointFolder(self.store, self.spec.folder, self.spec.digest(), kept, lasting)
 
     def some_images(self) -> Array:
-        """Return a few images of the test split."""
+        """Return a few images of the test split, uint8 (n, height, width, channels)."""
         return self.test_reader.gather(np.arange(probed(self.manifest)), (IMAGE,))[IMAGE]
 
     def require_data_unchanged(self) -> None:

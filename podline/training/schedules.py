@@ -28,7 +28,7 @@ class Schedule:
     - ``restarts``: cosines as above, one after another. The first has ``period`` steps. Each later cosine is
       ``period_factor`` times as long and begins with ``peak_factor`` times the height above ``final``
     - ``polynomial``: ``final`` + (1 - ``final``) times (1 - p) to the power of ``power``
-    - ``step``: the share that belongs to the last of ``boundaries`` up to s
+    - ``step``: the element of ``shares`` for the last of ``boundaries`` that is at most s; 1 before the first boundary
     - ``one_cycle``: from 1 to ``final`` along a line, after Smith, Topin: "Super-Convergence", 2018
 
     ``cosine``, ``polynomial`` and ``one_cycle`` reach ``final`` at step ``total``, the first step that is not trained.

@@ -31,7 +31,7 @@ def learning_rate_spec(
     """Return the spec of a search.
 
     Args:
-        store: the store.
+        store: the store with the data set and the run.
         recipe: the recipe to search for; if ``run`` is given, the run's recipe is used instead.
         reporter: reports which of several data sets is used.
         run: the run from whose newest checkpoint the search begins.

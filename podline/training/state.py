@@ -70,7 +70,8 @@ class TrainingState:
     def renew_optimizer(self) -> None:
         """Replace the optimizer by a fresh one; call this in the strategy's scope when layers begin to train.
 
-        Adam corrects its averages of gradients by the number of steps, as if all variables had trained in all steps.
+        Adam corrects its averages of gradients by the number of steps. The correction would be wrong for variables that
+        did not train in all of these steps.
         """
         self.optimizer = self._built(self._settings)
 

@@ -167,7 +167,8 @@ class TrainingSteps:
         """Return the next batch, and the seconds that the device was idle before the batch arrived.
 
         The idle time begins when ``last``, the loss of the previous step, is computed. The request for the batch does
-        not wait for it. The next iteration begins after both clock readings, so requests are at most one step ahead.
+        not wait for that loss. The next iteration begins after both clock readings, so requests are at most one step
+        ahead.
         """
         with tf.device("CPU:0"):
             with tf.control_dependencies([last]):
@@ -180,7 +181,7 @@ class TrainingSteps:
             return tf.nest.map_structure(_in_place, batch, expand_composites=True), idle
 
     def _replica_step(self, batch: Batch, share: Tensor) -> dict[str, tf.Tensor]:
-        """Take one step of one replica; return its share of the loss, the measures and the gradient norms."""
+        """Take one step of one replica; return terms whose sums over replicas are loss, measures and gradient norms."""
         model, replicas = self._state.model, self._strategy.num_replicas_in_sync
         gradients, outputs = self._gradients(batch)
         # Summed before the optimizer, so that clip_norm bounds the norm of the whole batch's gradient.
@@ -227,7 +228,7 @@ class TrainingSteps:
 
 
 def _in_place(tensor: Tensor) -> Tensor:
-    """Return a copy of a tensor on its own device."""
+    """Return a copy of a tensor on the device that holds the tensor."""
     with tf.device(tensor.device):
         return tf.identity(tensor)
 
@@ -274,7 +275,7 @@ class ScoringSteps:
 
         Args:
             strategy: the strategy of the model.
-            model: the model.
+            model: the model to score.
             objective: the loss, and the measures to count.
             jit: whether XLA compiles the step.
             kept: the field of the examples that a score keeps, together with the model's outputs; empty for none.
@@ -330,7 +331,7 @@ TOTAL = "gradient_norm"
 
 
 def block_of(variable: keras.Variable) -> str:
-    """Return a variable's block, the first word of its path: ``stage1`` of ``stage1_conv/kernel``."""
+    """Return a variable's block, its path up to the first ``_`` or ``/``: ``stage1`` for ``stage1_conv/kernel``."""
     return variable.path.split("/")[0].split("_")[0]
 
 

@@ -110,7 +110,7 @@ def _with_finite_weights(run: Run, step: int) -> tuple[Run, str]:
                 run.reporter.warn(f"the checkpoint of step {there} is skipped: {error}")
                 continue
             return run, f"the weights of step {there}, the newest finite ones that are saved"
-    return run.with_fresh_state(), "the initial weights, as none are saved that are finite"
+    return run.with_fresh_state(), "the initial weights, because no saved weights are finite"
 
 
 def _counted(wrong: int, count: int) -> str:
@@ -156,7 +156,7 @@ class _BatchCheck:
             return np.sum([np.asarray(term) for term in terms.values()], axis=0)
 
     def largest_output(self, batch: Arrays) -> str:
-        """Return the largest magnitude of an output for a batch, and the output's layer, as text."""
+        """Return as text the largest magnitude in all layers' outputs for a batch, and the layer with this output."""
         with tf.device("CPU:0"):
             _, inner = self._opened(tf.constant(batch[IMAGE]), training=True)
         largest = [float(np.max(np.abs(output.value))) for output in inner]

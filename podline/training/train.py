@@ -108,7 +108,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
                 asked_to_stop=lambda: agreement.any(asked() or lost()),
             )
             step, before = _go_on(run)
-            agreement.require_same("the steps to go on from", str(step))
+            agreement.require_same("the steps from which to continue", str(step))
             clock = RunClock(before, started)
             with _noted(spec, events, run.state):
                 meter = LoadMeter()
@@ -202,7 +202,7 @@ def pace(spec: PaceSpec, reporter: Reporter) -> Pace:
 
 
 def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable[..., Run], Agreement]:
-    """Return a function that makes the run from its outputs and listeners, and the agreement of its workers."""
+    """Return a function that makes the run from its store, logs, reporter and signal handler, and the agreement."""
     require_unchanged(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder, spec.manifest_digest)

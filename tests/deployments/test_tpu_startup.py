@@ -171,7 +171,7 @@ def test_a_git_reference_is_installed_by_its_lock_and_again_when_it_moves(vm: Vm
     assert vm.called("systemctl")[-1] == "restart podline-worker"
 
     shutil.rmtree(repository)
-    assert "going on with what is installed" in vm.boot().stdout
+    assert "the installed version is kept" in vm.boot().stdout
     assert vm.called("systemctl")[-1] == "start podline-worker"
 
 
@@ -189,7 +189,7 @@ def test_a_wheel_in_a_bucket_is_fetched_and_a_server_without_a_password_needs_no
     [
         ({"podline-node": None}, PASSWORD, "the machine's metadata has no podline-node; see tpu.spec"),
         ({"podline-install": "podline"}, PASSWORD, "podline-install is podline; give git+URL@REF"),
-        ({"podline-install": "LOCKLESS"}, PASSWORD, "no tpu.lock beside"),
+        ({"podline-install": "LOCKLESS"}, PASSWORD, "no tpu.lock next to"),
         ({"podline-prefect-secret": "other"}, PASSWORD, "cannot read the secret other"),
         ({}, "hush-hush", "each of its lines must be PREFECT_"),
         ({}, f"{PASSWORD}\nrm -rf hush", "each of its lines must be PREFECT_"),

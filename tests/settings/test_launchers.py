@@ -61,7 +61,7 @@ def test_each_launcher_tells_every_process_the_same_addresses_and_its_own_place(
             tf_config(4, 0) | slurm("n[1-2]", 2, 0),
             "",
             "",
-            "got process 0 of 4 from TF_CONFIG and process 0 of 2 from Slurm, expected the same; unset TF_CONFIG",
+            "got process 0 of 4 from TF_CONFIG and process 0 of 2 from Slurm, expected the same; start every process",
         ),
         (slurm("n[1-2]", 2, 0), "3..4", "", "got 2 processes from Slurm, expected hosts=3..4"),
         (slurm("n[1-2]", 4, 0), "", "", "got 4 tasks on 2 nodes.* use srun --ntasks-per-node=1"),

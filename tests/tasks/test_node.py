@@ -286,10 +286,10 @@ def test_a_run_of_a_living_flow_is_not_ended_and_keeps_others_from_the_node(
     deployment = client.read_deployment_by_name(DEPLOYMENT)
     there = client.create_flow_run_from_deployment(deployment.id, work_queue_name=NODE, parent_task_run_id=call.id)
     client.set_flow_run_state(there.id, Running(), force=True)
-    with pytest.raises(TpuInUseError, match=f"run {there.name} .* of a living flow is on the node night"):
+    with pytest.raises(TpuInUseError, match=f"run {there.name} .* is on the node night, and its flow still waits"):
         waiting(str(tmp_path), 0.1, print)
     assert users(client) == 0
-    with pytest.raises(TpuInUseError, match="of a living flow"):
+    with pytest.raises(TpuInUseError, match="its flow still waits for it"):
         act_on_node(tmp_path)
     assert state(client, there) == "Running"
     client.set_flow_run_state(parent.id, Crashed(), force=True)

@@ -245,7 +245,7 @@ def test_a_store_that_stays_away_ends_the_run_and_the_next_start_goes_on_from_he
 ) -> None:
     store = open_store(gcs_root)
     with (  # noqa: PT012 (the run's end is what raises)
-        pytest.raises(StoreUnavailableError, match=r"is kept in .*runs/r; give the same command") as caught,
+        pytest.raises(StoreUnavailableError, match=r"is kept in .*runs/r; run the same command") as caught,
         Mirror(store, RUN, 0, reporter()) as mirror,
     ):
         train(mirror, 10)

@@ -331,7 +331,7 @@ def test_a_rate_that_is_too_high_is_no_examples_fault(root: Path):
     rate = ScheduleSettings(kind="constant", learning_rate=1000)
     message = failing(root, model=RESNET, schedule=rate, optimizer={"weight_decay": 1e35}, checkpoint_steps=8)
     assert re.match(r"the loss is (nan|inf) at step \d+: batch \d+ of 25 in epoch 1, 32 examples", message)
-    assert "no single example is the cause: with the initial weights, as none are saved" in message
+    assert "no single example is the cause: with the initial weights, because no saved weights" in message
     assert "the weights are the cause, or the device's precision; the largest output is " in message
     assert "a lower learning rate" in message
     [folder] = (root / "runs").iterdir()

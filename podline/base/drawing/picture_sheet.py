@@ -114,5 +114,5 @@ def _draw(axes: Axes, block: SheetBlock, top: float, side: float) -> None:
 
 
 def _font_size(picture: SheetPicture, side: float) -> float:
-    """Return the largest font size, up to the usual one, at which the caption fits above the picture."""
+    """Return the font size in points: the usual one, or a smaller one at which the caption fits above the picture."""
     return _FONT * min(1.0, _CHARACTERS * side / max(map(len, picture.caption.splitlines()), default=1))

@@ -41,7 +41,9 @@ def require_unchanged(store: Store, entry: Crowned) -> None:
     """
     found = train_result(store, entry.run).weights_sha256
     if problem := entry.other_weights(store.where(f"runs/{entry.run}"), found):
-        raise ArtifactError(f"{problem}; `podline models rollback`, or promote a run again")
+        raise ArtifactError(
+            f"{problem}; restore the files, roll back (`podline models rollback`), or promote a run again"
+        )
 
 
 def saved_model(store: Store, entry: Crowned) -> dict[str, Artifact]:

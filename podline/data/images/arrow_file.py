@@ -28,7 +28,7 @@ def write_rows(path: Path, types: Types, rows: Iterable[Sequence[Any]]) -> None:
     Args:
         path: path of the file.
         types: types of the columns.
-        rows: one value per column.
+        rows: for each row, one value per column, in the order of ``types``.
 
     Raises:
         StoreError: the file cannot be written.
@@ -39,7 +39,10 @@ def write_rows(path: Path, types: Types, rows: Iterable[Sequence[Any]]) -> None:
 
 
 def write_parts(path: Path, types: Types, parts: Iterable[Iterable[pa.Array]], about: Mapping[str, str]) -> None:
-    """Write consecutive batches, each one array per column, and the metadata ``about``; see :func:`write_rows`."""
+    """Write a table batch by batch, with the metadata ``about``; see :func:`write_rows`.
+
+    A batch consists of one array per column, in the order of ``types``.
+    """
     schema = pa.schema(types, metadata=about)
     with explained("write", path), path.open("wb") as file, pa.ipc.new_file(file, schema) as writer:
         for columns in parts:

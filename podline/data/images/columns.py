@@ -57,7 +57,7 @@ _MOST_LISTS = 0.1  # largest share of labels that are lists; up to it, only thos
 _FEW = 20  # with at most this number of labels, any number of them may occur once
 _BITS = {**dict.fromkeys(("0", "false"), False), **dict.fromkeys(("1", "true"), True)}
 ROWS = 200
-"""Number of rows in which columns of zeros and ones are detected."""
+"""Columns of zeros and ones are detected in this number of rows, from the first on."""
 
 
 class Columns(NamedTuple):
@@ -404,7 +404,7 @@ def _boxes(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _bits(rows: Iterable[Mapping[str, Any]], known: Columns) -> tuple[str, ...]:
-    """Return the columns of zeros and ones, judged by the first rows; none if only one column is such."""
+    """Return the unread columns with only zeros and ones in the first :data:`ROWS` rows; empty if fewer than two."""
     first = list(islice(rows, ROWS))
     names = known.unread if first else ()
     found = tuple(name for name in names if all(_bit_of(row.get(name)) is not None for row in first))

@@ -43,7 +43,7 @@ def correct(images: ImageTable, corrections: Mapping[str, str]) -> Corrected:
     """Apply corrections to the images without a problem, and to images with the same pixels.
 
     Args:
-        images: the images.
+        images: all images of the source; their labels and reasons are changed in place.
         corrections: identity of an image → new label, or :data:`DROP`. Reviews of Podline 1.0 identify an image by the
             sha256 of its pixels.
     """

@@ -126,7 +126,7 @@ def _refuse_names(labels: Iterable[str]) -> None:
 
 
 def _splits(images: ImageTable, held_out: Mapping[str, str], test_share: float) -> npt.NDArray[np.uint8]:
-    """Return each image's split, uint8 (n,): as in the source, else by a hash of its group or of its pixels.
+    """Return each image's split, uint8 (n,): as in the source, else by a hash of its group, or by its identity.
 
     If the hash would leave a split empty, the image or group with the nearest hash goes there.
     """
@@ -152,7 +152,7 @@ def _beginnings(digests: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint64]:
 
 
 def _equal(images: ImageTable) -> list[Numbers]:
-    """Return groups of two or more equal images: their numbers, ascending; ordered by the first number."""
+    """Return groups of two or more images with equal pixels: their numbers, ascending; ordered by the first."""
     numbers = np.flatnonzero(images.kept())
     _, which, counts = np.unique(images.column("pixels")[numbers], return_inverse=True, return_counts=True)
     repeated = np.flatnonzero(counts[which] > 1)
@@ -200,7 +200,10 @@ def _count_contradicting(images: ImageTable, equal: list[Numbers]) -> dict[str, 
 
 
 def _leave_out_shared(images: ImageTable, equal: list[Numbers], other: str, kept_in: str, *, given: bool) -> None:
-    """Leave out images of the split ``other`` that are also in ``kept_in``; refuse too many in given splits."""
+    """Leave out images of the split ``other`` that are also in ``kept_in``.
+
+    If the source itself has splits (``given``), raise an error if there are too many of these images.
+    """
     masks = images.kept(kept_in), images.kept(other)
     parts = ([group[mask[group]] for mask in masks] for group in equal)
     groups = [(ours, theirs) for ours, theirs in parts if len(ours) and len(theirs)]

@@ -36,7 +36,7 @@ class Layout(ABC):
 
     Attributes:
         read: the files that the layout reads.
-        labels: split → labels of its images, complete after all items; an empty label stands for none.
+        labels: split → labels of its images, complete after the last item; an image without a label adds "".
         accepts: description of sources in this layout, for errors.
         opens: file name extensions of the files that the layout opens. A layout that opens no file is
             detected by names alone, outside a sandbox; this holds only for Podline's own layouts.
@@ -76,12 +76,15 @@ class Layout(ABC):
 
     @property
     def splits(self) -> frozenset[str]:
-        """Return the source's split names in lower case; by default those of its items, complete after all items."""
+        """Return the source's split names in lower case; by default those of its items, complete after the last."""
         return frozenset(self.labels) - {""}
 
     @property
     def unlabelled(self) -> frozenset[str]:
-        """Return the held-out splits in which no image has a label, or only a placeholder (-1) unknown in training."""
+        """Return the held-out splits without labels, complete after the last item.
+
+        Each of their images lacks a label, or has a placeholder, such as -1, that no training image has.
+        """
         trained = {label for split in TRAINING for label in self.labels.get(split, ()) if label}
         return frozenset(
             split
@@ -96,7 +99,7 @@ class Layout(ABC):
 
     @property
     def facts(self) -> JsonObject:
-        """Return further facts about the source, complete after all items; by default the notes."""
+        """Return further facts about the source, complete after the last item; by default the notes."""
         unlabelled = (f"the split {name} has no labels, so it is not read" for name in sorted(self.unlabelled))
         return {NOTES: [*self.notes, *unlabelled]}
 

@@ -84,7 +84,9 @@ _NOTHING = Near(_NONE, _NONE, _NONE)
 
 
 def near_pairs(images: ImageTable, read: Read, settings: PictureSettings) -> tuple[NearPair, ...]:
-    """Return each held-out image that has a near-duplicate in another split, with the nearest one; by distance.
+    """Return near-duplicates in different splits: for each pair of splits, each held-out image with the nearest image.
+
+    They are ordered by distance; held-out images without a near-duplicate are omitted.
 
     Args:
         images: all images.
@@ -211,7 +213,7 @@ def _joined(parts: Iterable[Near]) -> Near:
 
 
 def _nearest(pairs: Near) -> Near:
-    """Return each test's nearest distinct pairs, at most 8, ordered by test, distance and training index."""
+    """Return the nearest distinct pairs of each test hash, at most 8, by test hash, distance and training index."""
     order = np.lexsort((pairs.train, pairs.distance, pairs.test))
     test, train, _ = pairs.at(order)
     new = np.ones(len(order), np.bool_)

@@ -151,11 +151,11 @@ def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
     place = "test or validation split" if VALIDATION in held_out_splits(given) else "test split"
     remedy = "put some of them into the training split" if held_out_splits(given) else _MORE_IMAGES
     which = "class" if len(classes) == 1 else "classes"
-    return [f"all images of the {which} {named} are in the {place}, so it cannot be trained: {remedy}"]
+    return [f"all images of the {which} {named} are in the {place}, none is left for training: {remedy}"]
 
 
 def _content_of(images: ImageTable) -> SourceFile:
-    """Return an entry for all decoded images with labels and splits as if they were one file, equal for any layout."""
+    """Return a file entry that stands for all decoded, labelled images and their splits; the same for any layout."""
     classes, order = images.labels.values, np.array([_FILES_OF.index(split) for split in SPLITS])
     ranks = np.argsort(np.argsort(np.array(classes, object)))
     identities, sizes, codes = images.column("identity"), images.column("bytes"), images.labels.codes
@@ -190,7 +190,7 @@ def _words(
 
 
 def _smaller(settings: PictureSettings, images: ImageTable) -> list[str]:
-    """Return advice to set a smaller side if most images would be enlarged; else nothing."""
+    """Return advice to set a smaller side if at least half of the images are much smaller than it; else nothing."""
     typical = images.usual_side
     fitting = max(8, -8 * (-typical // 8))
     if 3 * fitting > 2 * settings.side:

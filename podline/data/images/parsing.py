@@ -115,7 +115,10 @@ def _items(source: str, name: str, layout: Layout, files: Files) -> Iterator[Ite
 
 
 def _placed(items: Iterable[Item], stream: IO[bytes]) -> Iterator[Item]:
-    """Write embedded images into one file, unless a recent image is equal; replace their content by its location."""
+    """Write embedded images into ``stream``, and replace the content of each item by its location there.
+
+    An image that equals a recent one is not written again.
+    """
     starts = dict[bytes, int]()
     for item in items:
         data = item.data

@@ -46,8 +46,8 @@ class PictureSettings(ConverterSettings):
         ge=0,
         lt=2**16,
         exclude_if=lambda white: not white,
-        description="the value of white in images of 16 bits, such as 1023 for 10 bits; by default 65535, or as a TIFF "
-        "says",
+        description="the value of white in images of 16 bits, such as 1023 for 10 bits; by default 65535, or a "
+        "TIFF's SMaxSampleValue",
     )
     test_share: float = Field(
         default=0.1, gt=0, lt=1, description="the share of images for the test split if the source has none"
@@ -62,12 +62,12 @@ class PictureSettings(ConverterSettings):
 
     corrections: dict[str, str] = Field(
         default_factory=dict,
-        description="from reviews in the store: the identity of an image → its label, or empty to drop it",
+        description="reviewed labels, recorded in the store: identity of an image → its label; empty leaves it out",
         exclude_if=operator.not_,
     )
     forgotten: dict[str, str] = Field(
         default_factory=dict,
-        description="forgotten images, from the store: the identity of an image → the reason",
+        description="images removed by `podline data forget`, recorded in the store: identity of an image → the reason",
         exclude_if=operator.not_,
     )
 
@@ -127,9 +127,9 @@ class ImagesSettings(PictureSettings):
     label_column: str = Field(
         default="",
         description="the column of labels; in a WebDataset the key in the JSON, or the suffix of the class; label.name "
-        "is a member of an object; detected by default",
+        "reads the member name of the object in the column label; detected by default",
     )
-    split_column: str = Field(default="", description="the column of splits; detected by default; none for no column")
+    split_column: str = Field(default="", description="the column of splits; detected by default; 'none': no column")
     group_column: str = Field(
         default="", description="the column of groups; detected by default; images of one group go to the same split"
     )

@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 def header_of(table: ListedFile) -> list[str]:
-    """Return the names of a table's columns, those from folders last."""
+    """Return the names of a table's columns; those from folder names, such as ``label=cat`` (Hive), come last."""
     if table.ends(PARQUET):
         names = schema_of(table).names
     elif table.ends(".csv", ".tsv"):

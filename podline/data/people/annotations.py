@@ -306,7 +306,10 @@ def _image_entry(record: str, image: object) -> ImageEntry:
 
 
 def refuse_twice(entries: Sequence[ImageEntry], what: str, values: Sequence[Any]) -> None:
-    """Refuse images with the same id or file: each entry lists only some people, others would become background."""
+    """Refuse entries with equal values, such as an image's id or file.
+
+    An entry lists only some of the image's people, and the others would be trained as background.
+    """
     first: dict[Any, ImageEntry] = {}
     for entry, value in zip(entries, values, strict=True):
         other = entry if value is None else first.setdefault(value, entry)

@@ -167,7 +167,7 @@ def _skeleton(place: Path) -> list[Any]:
 
 
 def _limbs(skeleton: list[Any], parts: tuple[str, ...]) -> list[list[int]]:
-    """Return limbs as COCO's joint numbers, from 1 on; skip unknown parts, which new projects have in their config."""
+    """Return limbs as COCO's joint numbers, from 1 on; skip limbs with unknown parts, as in a new project's config."""
     return [
         [parts.index(end) + 1 for end in pair]
         for pair in skeleton

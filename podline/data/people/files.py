@@ -98,7 +98,7 @@ class _Match(NamedTuple):
     Attributes:
         root: the folder above the common components.
         dropped: number of the name's components that are not in the path.
-        image: the image.
+        image: the file that matches.
     """
 
     root: tuple[str, ...]

@@ -240,8 +240,8 @@ def _chosen(place: Path, summaries: list[Summary], settings: PeopleSettings) -> 
     told = [f"{each.file}: {plural(each.annotations, 'annotation')}" for each in summaries if not each.counts]
     if not learned:
         raise SourceError(
-            f"nothing to train: {'; '.join(told)}, none of a category in the file with a labelled joint in keypoints "
-            "(x, y, visibility of each); annotate some"
+            f"nothing to train: {'; '.join(told)}, none with a category of the file and a labelled joint; annotate "
+            "joints in `keypoints` (x, y, visibility of each)"
         )
     notes = [f"not read: {each}, none with a labelled joint" for each in told]
     by_role = {role: [each for each in learned if each.file.role == role] for role in ("", "train", "val", "test")}

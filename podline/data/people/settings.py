@@ -51,8 +51,8 @@ class PeopleSettings(PictureSettings):
         ge=0,
         le=1,
         exclude_if=lambda share: share == 1,
-        description="the largest share of test images with a near-duplicate among the training images; with 1, none "
-        "are searched",
+        description="the largest share of test images with a near-duplicate among the training images; with 1, "
+        "near-duplicates are not searched",
     )
 
     turn: bool = Field(

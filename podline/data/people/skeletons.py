@@ -167,7 +167,10 @@ def skeleton_of(
 
 
 def _distances(annotations: Iterable[Mapping[str, Any]], count: int) -> npt.NDArray[np.float64]:
-    """Return the mean distances of joints as shares of the box's diagonal, float64 (count, count), or infinity."""
+    """Return the mean distance of each pair of joints as a share of the box's diagonal: float64 (count, count).
+
+    The distance is infinity if no instance has both joints labelled.
+    """
     total, seen = np.zeros((count, count)), np.zeros((count, count))
     for annotation in annotations:
         poses = np.reshape(annotation["keypoints"], (count, 3))

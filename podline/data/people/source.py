@@ -114,7 +114,7 @@ def _rules(images: ImageTable, inspected: _Inspected, about: JsonObject) -> dict
 
 
 def _left_out(images: ImageTable, inspected: _Inspected, strays: Mapping[str, int]) -> Iterator[LeftOut]:
-    """Yield the number of instances in each annotation file, and how many are left out, by reason."""
+    """Yield the number of instances in each split of the source, and how many are left out, by reason."""
     files, (instances, unseen, annotations) = images.texts("split"), inspected[1:4]
     for split in files.values:
         mine = files.are({split})

@@ -28,7 +28,7 @@ class ParseLimits(NamedTuple):
         return 4 * self.seconds + self.wait
 
     def times(self, factor: float) -> ParseLimits:
-        """Return the limits multiplied by a factor."""
+        """Return the limits with memory and CPU time multiplied by a factor."""
         return ParseLimits(int(self.memory * factor), self.seconds * factor, self.wait)
 
 

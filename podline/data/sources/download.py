@@ -75,7 +75,7 @@ def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter
                 _publish(file, url, stream, target)
         elif (found := md5_of(target)) != file.md5:
             raise SourceError(
-                f"{target} has md5 {found} vs {file.md5} published; delete the file, and give the command again"
+                f"{target} has md5 {found} vs {file.md5} published; delete the file, and run the command again"
             )
         tell(file.bytes)
         finished += file.bytes
@@ -95,7 +95,7 @@ def _locked(part: Path) -> Iterator[IO[bytes]]:
 
 
 def _fetch(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[int], None], reporter: Reporter) -> None:
-    """Download the missing bytes of a file in several tries; progress resets the delays.
+    """Download the missing bytes of a file in several tries; progress resets the delays between tries.
 
     A server whose name cannot be looked up before the first byte is not tried again: there is no network.
     """

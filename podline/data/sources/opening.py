@@ -202,6 +202,6 @@ def _nothing_fits(dataset: str, place: Path, others: list[PublishedForm]) -> str
 
 
 def _fetch(dataset: str, folder: Path | str) -> str:
-    """Return the command that obtains a data set."""
+    """Return the remedy for a missing data set: the command that obtains it."""
     command = f"podline data draw {folder}" if dataset == "sample" else f"podline data download {dataset} {folder}"
     return f"get it with `{command}`"

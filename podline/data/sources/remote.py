@@ -160,7 +160,9 @@ def copy_of(path: str) -> str:
 
 @contextlib.contextmanager
 def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lambda _name: True) -> Iterator[Path]:
-    """Yield a source's folder or file on this machine; a bucket is downloaded, and errors of the body have its URIs.
+    """Yield a source's folder or file on this machine; download a bucket's objects first.
+
+    A SourceError of the body then has URIs of the bucket instead of local paths.
 
     Args:
         source: a folder or a file, here or in a bucket.

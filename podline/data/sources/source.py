@@ -89,7 +89,10 @@ class Source:
 
     @property
     def grows(self) -> bool:
-        """Return whether a conversion extends an older version, and writes only new records."""
+        """Return whether a new version can use the shards of an older one, so that only new records are written.
+
+        True for the user's own images, except keypoints.
+        """
         return self.settings is not None and self.skeleton is None
 
     @property
@@ -119,7 +122,7 @@ class Source:
 
     @property
     def left_out(self) -> Sequence[LeftOut]:
-        """Counts of left-out images: of each split, without stray files; then the other :attr:`parts`."""
+        """Counts of left-out images of each split, then :attr:`parts`; without stray files and deliberate removals."""
         meant = ~self.images.column("stray")
         parts = {
             split: LeftOut(f"images of the {split} split", int((meant & self.images.of_split(split)).sum()))
@@ -155,7 +158,7 @@ class Source:
 
     @property
     def bytes_of_a_file(self) -> int:
-        """Mean bytes of the image file in a record, rounded up; 0 if records store pixels."""
+        """Mean bytes of the image file in a record, estimated from some records; 0 if records store pixels."""
         some = self.splits[0].kept[:SAMPLED]
         return mean_size(self.pixels(some)) if self.settings and self.settings.keep_jpeg else 0
 

@@ -109,7 +109,11 @@ def _looks(versions: Versions) -> tuple[list[str], bool]:
 
 
 def _sampled(versions: Versions, old: Ids) -> tuple[Sample, Ids, Ids]:
-    """Sample new images, and from ``old`` images with the same shares of classes; return also the ids of both."""
+    """Sample new images, and images of ``old`` with the same shares of classes.
+
+    Returns:
+        The sample, the ids of its new images, and the ids of its old images.
+    """
     before, after, changes = versions
     places = np.arange(min(_NEW, len(changes.added)))
     new = changes.added[permuted(0, "new images", 0, len(changes.added), places)]

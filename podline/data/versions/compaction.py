@@ -49,10 +49,11 @@ from podline.store.one_writer import writing
 def compact(
     store: Store, manifest: Manifest, least: float, reporter: Reporter, forgotten: Mapping[str, str] | None = None
 ) -> Version | None:
-    """Publish a version with the same records in new shards; return None if the old version is compact enough.
+    """Publish a version with the same records, except forgotten ones, in new shards; return None if not needed.
 
-    A version is rewritten if its share of dead records is at least ``least``, if it has many shards, or if images are
-    ``forgotten``: identity of each image to leave out → the reason.
+    It is needed if images are ``forgotten``: identity of each image to leave out → the reason. Otherwise it is needed
+    if the version uses shards of older versions, and has many shards or at least the share ``least`` of dead records:
+    records that are in the shards but not in the version.
 
     Raises:
         SettingsError: the data set has no versions, or a split would have no record.
@@ -95,7 +96,7 @@ class _Compaction:
         return dataset_folder(self.old.dataset, self.known)
 
     def write(self) -> int:
-        """Return the number of records left out."""
+        """Write the version; return the number of records that were left out of it."""
         started, table = time.monotonic(), RecordTable.of(self.store, self.old)
         every = {split.name: table.records(split.name) for split in self.old.splits}
         keys = np.array([bytes.fromhex(image) for image in self.forgotten], f"S{IDENTITY_BYTES}")
@@ -171,7 +172,7 @@ class _Compaction:
         return manifest, list(beside)
 
     def _complete(self, manifest: Manifest, names: Sequence[str], seconds: float) -> None:
-        """Write the completion record as of a conversion, so that the next conversion of the source reuses it."""
+        """Write a completion record like a conversion's; the next conversion of the source then reuses the version."""
         record = read_completion(self.store, self.old.folder, CONVERT.name)
         result = ConvertResult.model_validate({**record.result, **result_of(manifest, seconds, reused=0)})
         published = (found.published if found else 0.0 for _, found in listed_files(self.store, manifest))

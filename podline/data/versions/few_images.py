@@ -24,7 +24,7 @@ def conversion_spec(store: Store, recipe: Recipe, given: JsonObject, tell: Tell,
     The first conversion under a name opens the source to count its images; later conversions keep the choice.
 
     Args:
-        store: the store.
+        store: the store for the data set; it also keeps the choice.
         recipe: the recipe to convert for.
         given: settings of the conversion by name, which override the recipe's.
         tell: called with a sentence that describes the choice, when it is made.

@@ -222,7 +222,7 @@ def _superseded(store: Store, spec: ConvertSpec, found: Sequence[Version], known
 
 
 def _state(source: str, settings: ConverterSettings) -> object:
-    """Return names, sizes and times of all files that the source may read."""
+    """Return a value that depends on names, sizes and times (or generations) of all files that the source may read."""
     if is_remote(source):
         objects = objects_of(source)[1]
         return [source, digests.of_list([found.name, found.bytes, found.version] for found in objects)]

@@ -2,6 +2,7 @@
 
 A record is unchanged if its image's identity, its pixels and its targets are. The manifest of the new version equals
 that of a conversion of all records at once, except for the shards that contain the records.
+The *base* of a version is the older version whose shards it also uses.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Growth:
         base: the version whose shards are reused, or None.
         before: the newest other version that fits, usually the base; they differ after a return to earlier content.
         table: the base's table of records.
-        splits: the splits of the source; also those only of the base, without records.
+        splits: split → its plan; splits that only the base has are included, without records.
         changes: numbers of added, removed, relabelled and moved records since ``before``.
     """
 

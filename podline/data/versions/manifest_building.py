@@ -29,7 +29,7 @@ def class_names_of(features: Iterable[Feature]) -> dict[str, tuple[str, ...]]:
 def manifest_of(
     spec: ConvertSpec, source: Source, splits: tuple[SplitInfo, ...], records: FileInfo, base: str
 ) -> Manifest:
-    """Build the manifest of a new version, which extends the version with the fingerprint ``base``, if not empty."""
+    """Build the manifest of a version; ``base``: fingerprint of the version whose shards it also uses, or empty."""
     layout = stored_layout(source.features)
     return Manifest(
         dataset=spec.dataset,

@@ -43,10 +43,11 @@ from podline.store.prefetch import in_order
 def growth_since(
     store: Store, spec: EffectiveSpec, source: Source, known: str, job: str, reporter: Reporter
 ) -> Iterator[Growth]:
-    """Yield the plan of the new version: which records of an older version it reuses. Only own images extend a version.
+    """Yield the plan of the version with the fingerprint ``known``; older versions are not deleted during the body.
 
-    A folder with a manifest keeps its base version, because runs refer to the manifest by its digest. If the base has
-    many shards, all records are rewritten to limit their number; that needs no decoding.
+    If :attr:`Source.grows`, records of an older version, the base, are reused; otherwise all are written. If the new
+    version already has a manifest, the base named there is used again, because runs refer to the manifest by its
+    digest. If the base has many shards, all records are rewritten to limit their number; that needs no decoding.
     """
     if not source.grows:
         yield growth_of(store, source, known, None, None)
@@ -85,7 +86,7 @@ def publish_dataset(
 ) -> list[str]:
     """Publish the files next to the shards, the manifest last; return their names.
 
-    The index files for TFDS are published only if all shards are in one folder, since TFDS can read no others.
+    The files for TFDS are published only if no older version's shards are used: TFDS reads a single folder.
     """
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
     shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
@@ -95,7 +96,7 @@ def publish_dataset(
     table = publish_records(store, folder, growth.rows(written), sums)
     if base and not store.exists(f"{dataset_folder(spec.dataset, base)}/{MANIFEST}"):
         raise StoreUnavailableError(
-            f"version {base} of {spec.dataset}, which this version extends, was deleted meanwhile; nothing was "
+            f"version {base} of {spec.dataset}, whose shards this version uses, was deleted meanwhile; nothing was "
             "published, convert again: that writes all records"
         )
     manifest = manifest_of(spec, source, splits, table, base)
@@ -152,7 +153,7 @@ def publish_growth(store: Store, dataset: str, growth: Growth, reporter: Reporte
 
 
 def delete_orphans(store: Store, folder: str) -> None:
-    """Delete shards in a finished folder that belong to no manifest: killed conversions from other bases left them.
+    """Delete shards in a finished folder that its manifest lacks: killed conversions with other bases left them.
 
     The caller must be the only writer of the folder.
     """

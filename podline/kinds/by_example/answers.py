@@ -28,7 +28,7 @@ class ExampleAnswers(Answers[A, A], Generic[A]):
         return self._kind.read_by.read(store, folder)
 
     def again(self, examples: CommonExamples, training: TrainSpec, model: Callable[..., Tensor]) -> A:
-        """Run a model on the examples, with the thresholds of its evaluation."""
+        """Run a model on the examples; return the answers, with the thresholds that the model's evaluation chose."""
         from podline.kinds.by_example.judging import answered, at_its_thresholds
 
         reader = open_split(examples.store, examples.folder, examples.manifest, examples.split)

@@ -10,7 +10,7 @@ from podline.documents.any_evaluation import RunEvaluation, Scored
 
 
 class ImageFigures(Scored):
-    """Figures on ``examples`` images, each judged once: all measures of their kind, with 95 % intervals."""
+    """Figures on ``examples`` images, each judged once: all measures of the kind of task, with 95 % intervals."""
 
     examples: int = Field(ge=1)
 
@@ -39,6 +39,6 @@ class ImageEvaluation(RunEvaluation[F_co], Generic[F_co]):
 
 
 class ExampleEvaluation(ImageEvaluation[ImageFigures]):
-    """The evaluation of a kind whose figures are its measures; the kind's subclass sets ``measure``."""
+    """The base class for kinds whose evaluation has only their measures; a subclass sets ``measure``, the main one."""
 
     class_names: tuple[str, ...] = ()

@@ -80,7 +80,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
         """Build the kind's own network, from normalised images to one output; return None to use the recipe's model.
 
         Args:
-            recipe: the recipe.
+            recipe: the recipe whose network to build.
             image_shape: (height, width, channels) of every image.
             classes: number of classes in the data set.
         """
@@ -98,7 +98,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
 
     @abstractmethod
     def guessing(self, trained: A) -> Metric:
-        """Return the main figure of guessing without the images, and the range that chance gives it."""
+        """Return the main figure of guessing (answers that do not depend on the image), with its 95 % range."""
 
     @abstractmethod
     def words(self, answers: A, manifest: Manifest) -> list[str]:
@@ -122,7 +122,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
         """Return every measure of the answers.
 
         Args:
-            answers: the answers.
+            answers: a model's answers, with the targets.
             classes: number of classes.
             failed: called with the reason if a measure is left out.
         """

@@ -126,7 +126,7 @@ class ExampleKind(ExampleHooks[A]):
     def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[SheetBlock, int, int]:
-        """Return the first test examples with a run's answers, and its mistakes."""
+        """Return test examples with a run's answers, and its mistakes; the number of examples, and of correct ones."""
         from podline.kinds.by_example.sheet import sheet_block
 
         return sheet_block(self, spec, model, store, manifest, reporter)
@@ -161,9 +161,10 @@ class ExampleKind(ExampleHooks[A]):
         before: AnyEvaluation,
         after: AnyEvaluation,
     ) -> LostExamples:
-        """Return the examples that only the first model answered correctly, or that it answered better.
+        """Return the examples that only the model of ``before`` answered correctly.
 
-        The result is empty if answers are neither right nor wrong and the main measure is not a mean over examples.
+        If answers are neither right nor wrong, return the examples for which the main measure is worse in ``after``,
+        and no examples if the main measure is not a mean over examples.
         """
         first, second = compared.known[0], compared.candidate
         was, now = first.right, second.right

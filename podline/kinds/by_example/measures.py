@@ -29,7 +29,7 @@ def figures_of(
     number, and :meth:`Estimate.metric`'s for an estimate.
 
     Args:
-        answers: the answers.
+        answers: a model's answers, with the targets.
         kind: name of the kind.
         classes: number of classes; measures that need more classes are left out.
         failed: called with the reason if a measure is left out because it fails.

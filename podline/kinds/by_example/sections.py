@@ -23,7 +23,7 @@ from podline.report.sections import section
 
 
 def headline(run: RunFacts, about: str, guess: str) -> Headline:
-    """Return the main measure for the top of the page; see :class:`podline.kinds.by_example.kind.ExampleKind`."""
+    """Return the main measure for the top of the page; ``about`` and ``guess`` are attributes of ``ExampleHooks``."""
     found = _evaluation(run)
     guessing, untrained, seen = (
         measures.metric_text(found.measure, metric)
@@ -81,7 +81,7 @@ def figures_table(sides: Mapping[str, ImageFigures], *further: dict[str, str]) -
 
     Args:
         sides: the figures by column title.
-        further: rows before the last one, which counts the examples.
+        further: rows to insert before the last row, which has the numbers of examples.
     """
     rows = [
         {"": measure.label}

@@ -80,8 +80,8 @@ class Evaluation(ImageEvaluation[Figures]):
     """The evaluation of one model on one split, every example once; see :class:`ImageEvaluation`.
 
     Attributes:
-        guessing: the accuracy of always predicting the split's most frequent class, with the range that chance gives
-            it; see :func:`podline.documents.intervals.guessing_interval`.
+        guessing: the accuracy of always predicting the split's most frequent class, with its 95 % range; see
+            :func:`podline.documents.intervals.guessing_interval`.
         per_class: one entry per class, in the order of the class names.
         confusion: numbers of examples, ``confusion[label][prediction]``; empty above
             :data:`podline.documents.manifest.MANY_CLASSES` classes.

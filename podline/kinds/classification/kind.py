@@ -60,7 +60,7 @@ class ClassificationKind(ExampleKind[Guesses]):
         return Guesses.of_logits(outputs, targets.astype(np.int64))
 
     def guessing(self, trained: Guesses) -> Metric:
-        """Return the accuracy of always predicting the most frequent class, and the range that chance gives it."""
+        """Return the accuracy of always predicting the most frequent class, with its 95 % range."""
         return guessing_interval(np.bincount(trained.labels).tolist())
 
     def words(self, answers: Guesses, manifest: Manifest) -> list[str]:
@@ -100,7 +100,7 @@ class ClassificationKind(ExampleKind[Guesses]):
         return Views(views, over_views(model, views)) if views > 1 else None
 
     def lost_order(self, before: Guesses, after: Guesses) -> Floats:
-        """Return the first model's negative confidences, (n,), so that the most confident answers come first."""
+        """Return the negative confidences of ``before``, (n,), so that its most confident answers come first."""
         return -before.confidences
 
     def sections(self) -> Iterable[Section]:

@@ -112,7 +112,7 @@ class Scores(PerExample):
     def guessing(self) -> Metric:
         """Return the mAP of these logits when assigned to the images at random, and the range of 95 % of assignments.
 
-        It is near the mean share of images that have a label; with few images it is higher by chance.
+        It is near the mean share of images that have a label; with few images it is higher.
         """
         random, count = np.random.default_rng(0), len(self.labels)
         deals = int(np.clip(_DEALT_ANSWERS / self.logits.size, _LEAST_DEALS, _DEALS))

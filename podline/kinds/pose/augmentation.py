@@ -105,7 +105,7 @@ def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike, colours: Do
     """Move and recolour images, uint8 (n, side, side, 3), by bilinear resampling.
 
     Args:
-        images: the images.
+        images: uint8 (n, side, side, 3), RGB.
         maps: affine maps, (n, 2, 3).
         fill: the colour of pixels from outside an image.
         colours: affine maps of the RGB values, (n, 3, 4); None to keep the colours.

@@ -44,7 +44,7 @@ class JointFigures(Frozen):
     """The figures of one joint over all annotated people.
 
     Attributes:
-        joint: its name.
+        joint: the name of the joint.
         labelled: number of people in whom the joint is labelled.
         in_found: number of these people that were detected.
         close: number of detected people whose predicted joint has a similarity of at least 0.5 to the label.
@@ -163,7 +163,7 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
         pck_joints: the joints whose distance is the length for PCK; None for the diagonal of the box.
         better_than_guessing: the sanity check: AP or PCK on the split exceeds both guessing and the untrained network
             by at least 0.001, in 97.5 % of the bootstrap's samples of images.
-        better_in: the names, of ``ap`` and ``pck``, that pass the sanity check.
+        better_in: those of the names ``ap`` and ``pck`` whose figures pass the sanity check.
         learned: whether AP or PCK on the training images exceeds guessing in the same way.
         threshold: the score threshold; None if no person was found in the training images.
         joints: figures by joint, in COCO's order for COCO's 17.

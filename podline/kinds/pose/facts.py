@@ -15,7 +15,7 @@ POSE = KindFacts(
     caption="COCO’s AP over OKS 0.50…0.95, by pycocotools; bars are 95 % intervals (bootstrap over images).",
     lost="Found before, not now: the {shown} images that lost the most joints",
     says="instances found by {}",
-    lost_hint="; a frame marks an instance that only the first model finds, a ring such a joint",
+    lost_hint="; a frame marks an instance, a ring marks a joint that only the first model finds",
     large_pictures=True,
     own_measures=False,
 )

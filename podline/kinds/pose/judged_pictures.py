@@ -80,7 +80,7 @@ def judged_pictures(
     """Return the images of each group of :class:`podline.kinds.pose.document.Ranked`, by the group's name.
 
     Args:
-        store: the store.
+        store: the store with the run and the data set.
         spec: the spec of the report.
         manifest: the manifest of the data set.
         evaluation: the evaluation of the run.

@@ -122,7 +122,7 @@ def chosen_threshold(store: Store, folder: str) -> float | None:
 
 
 def pose_answers(model: Callable[..., tf.Tensor], strategy: tf.distribute.Strategy) -> Answers:
-    """Return a network as a function of an input, which gives the last stages' heatmaps and fields of each batch."""
+    """Return a function that yields, for each batch of an input, the last stages' heatmaps and fields."""
     return answers_of(model, strategy, last_stages)
 
 
@@ -316,7 +316,10 @@ class _Judged(NamedTuple):
         return cls(evaluation, figures, joints, {"ap": drawn["ap"], PCK: joints.drawn})
 
     def better_in(self, *others: _Judged) -> tuple[str, ...]:
-        """Return the names, of ``ap`` and ``pck``, in which this network beats all others on nearly all samples."""
+        """Return those of the names ``ap`` and ``pck`` in which this network is better than each of ``others``.
+
+        Better: higher by at least 0.001 in 97.5 % of the bootstrap samples.
+        """
         return tuple(
             name
             for name in self.drawn

@@ -80,7 +80,7 @@ class PoseKind(ReportedKind):
     def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[SheetBlock, int, int]:
-        """Return the first test images with people, once with the detected and once with the labelled people."""
+        """Return the first test images with people, detected and labelled; the two numbers of examples are 0."""
         return sheet.sheet_block(spec, model, store, manifest, reporter)
 
     def headline(self, run: RunFacts) -> Headline:
@@ -95,7 +95,7 @@ class PoseKind(ReportedKind):
         before: AnyEvaluation,
         after: AnyEvaluation,
     ) -> LostExamples:
-        """Return images in which the second network finds fewer joints."""
+        """Return images in which the network of ``after`` finds fewer joints than the network of ``before``."""
         pair = PoseEvaluation.of(before), PoseEvaluation.of(after)
         return lost_answers.lost_examples(compared, reader, manifest, *pair)
 

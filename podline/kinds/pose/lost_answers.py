@@ -68,9 +68,10 @@ class _Detected(NamedTuple):
 def lost_examples(
     compared: Compared[Any], reader: SplitReader, manifest: Manifest, before: PoseEvaluation, after: PoseEvaluation
 ) -> LostExamples:
-    """Return images in which the second network finds fewer joints than the first, largest loss first.
+    """Return images in which the network of ``after`` finds fewer joints than that of ``before``, worst first.
 
-    The numbers of lost and gained examples are numbers of people that only one of the networks finds.
+    The number of lost examples is the number of people that only the network of ``before`` finds; the number of gained
+    examples is the number of people that only the network of ``after`` finds.
     """
     evaluations = zip((compared.known[0], compared.candidate), (before, after), strict=True)
     was, now = (_Detected(found, close_joints(found), each.score_threshold) for found, each in evaluations)

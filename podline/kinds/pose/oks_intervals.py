@@ -1,8 +1,8 @@
 """Computes 95 % intervals of pycocotools' figures by the bootstrap over images.
 
-The percentile interval of Efron and Tibshirani: "An Introduction to the Bootstrap", 1993: draw the number of images
-with replacement a thousand times, and compute the figures of each draw. Images are drawn instead of people, because the
-people of an image are found or missed together.
+The percentile interval of Efron and Tibshirani: "An Introduction to the Bootstrap", 1993: draw as many images
+as there are, with replacement, a thousand times, and compute the figures of each sample. Images are drawn instead of
+people, because the people of an image are found or missed together.
 """
 
 # pyright: standard

@@ -1,4 +1,4 @@
-"""Computes PCK: the share of labelled joints that are predicted within a fifth of a length of their instance.
+"""Computes PCK: the share of labelled joints whose error is at most a fifth of the length of the joint's instance.
 
 Yang and Ramanan: "Articulated Human Detection with Flexible Mixtures of Parts", PAMI 2013. By default the length is the
 diagonal of the instance's box. With ``task.pck_joints`` it is the distance of two joints, and instances without both

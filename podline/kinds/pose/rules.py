@@ -38,14 +38,15 @@ def joints(compared: Compared[COCOeval], settings: PromotionSettings) -> Iterato
 
 @rule("guard")
 def guards(_compared: Compared[COCOeval], settings: PromotionSettings) -> Sequence[Figure]:
-    """Refuse ``promotion.guards``, since measures of installed packages apply to classes only.
+    """Refuse ``promotion.guards``, because measures of installed packages are not computed for poses.
 
     Raises:
         SettingsError: the settings name a guard.
     """
     if settings.guards:
         raise SettingsError(
-            f"promotion.guards: got {settings.guards[0]}, expected none: installed measures apply to classes"
+            f"promotion.guards: got {settings.guards[0]}, expected none, because measures of installed packages are "
+            "not computed for poses; leave promotion.guards out"
         )
     return ()
 

@@ -76,10 +76,11 @@ class PoseAugmentationSettings(Augmentation):
     """Random augmentation of an image and its people, chosen for each example; off by default.
 
     Attributes:
-        flip: mirror left and right with probability one half; None: if the skeleton says which joints that exchanges.
+        flip: mirror left and right with probability one half; None: mirror if the skeleton says which
+            joints a mirror image swaps.
         rotation: rotate by up to this number of degrees.
-        smallest: scale by a factor from this value …
-        largest: … to this one, with uniform logarithm.
+        smallest: least factor of the random scale; the factor's logarithm is uniform.
+        largest: greatest factor of the random scale.
         shift: move by up to this share of the side, along each axis.
         brightness: add or subtract up to this share of the full range.
         contrast: multiply differences from middle grey by a factor of 1 ± up to this value.
@@ -119,9 +120,9 @@ class DecodingSettings(Frozen):
         peak_threshold: least height of a joint's peak in its heatmap.
         peaks_per_joint: number of a joint's highest peaks to use.
         samples: number of points along a limb at which its PAF is read.
-        limb_threshold: least mean strength of the field along a limb, in its direction …
-        sample_threshold: … and least strength at ``sample_share`` of the points.
-        sample_share: see ``sample_threshold``.
+        limb_threshold: least mean strength of the PAF along a limb, in the limb's direction.
+        sample_threshold: least strength of the PAF at a share of the points, ``sample_share``.
+        sample_share: share of the points at which the PAF must reach ``sample_threshold``.
         min_joints: least number of joints of a person, linked by limbs; a smaller group is a fragment.
         reach: largest distance, as a share of the person's diagonal, at which a fragment joins the nearest person that
             lacks its joints; other fragments are dropped.
@@ -143,11 +144,11 @@ class PoseSettings(TaskSettings):
     Attributes:
         side: side of the network's square input, in pixels.
         max_people: number of people that a record can hold.
-        subjects: ``one`` or ``several`` instances an image; None for what the annotations show. For one, the network
-            has no PAFs, and each joint is at its heatmap's maximum.
+        subjects: ``one`` or ``several`` instances per image; None to choose by the annotations. With ``one``, the
+            network has no PAFs, and each joint is at its heatmap's maximum.
         model: the network.
-        targets: its targets.
-        emphasis: factor in the loss: a map counts 1 + emphasis × s times if its target has strength s (0 … 1).
+        targets: settings of the target maps.
+        emphasis: the squared error of a cell is multiplied by 1 + emphasis × s, for a target of strength s (0 … 1).
         augmentation: random changes of training images.
         decoding: settings for decoding outputs into people.
         pck_joints: two joints of an instance, such as a shoulder and the hip of the other side, whose distance is the

@@ -62,10 +62,14 @@ def _forget_training(store: Store, spec: TrainSpec) -> None:
 
 
 def _require_idle(holder: str, seconds: float) -> None:
-    """Refuse to wait longer than the lease of a dead process would be valid; a process that still has it is running.
+    """Raise an error if another process holds the folder's lease for longer than a dead process could.
+
+    Args:
+        holder: description of the other process.
+        seconds: how long this process has waited for the lease.
 
     Raises:
-        OtherWriterError: the process is running.
+        OtherWriterError: the other process still renews its lease, so it is running.
     """
     if seconds > _PATIENCE * load().store.lease:
         raise OtherWriterError(f"the results cannot be deleted while {holder} writes them; end it, or wait for it")

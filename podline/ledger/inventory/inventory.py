@@ -1,4 +1,4 @@
-"""Lists data sets and runs with their size and their users; deletes runs, and what nothing needs.
+"""Lists data sets and runs with their sizes and with what uses them; deletes runs, and folders that nothing needs.
 
 The whole store is listed once. Besides, only manifests, specs, and the histories of champions and versions are read,
 in a bucket several at a time.
@@ -33,7 +33,7 @@ _OURS = re.compile(
 
 @dataclass(frozen=True)
 class Holding:
-    """A data set or a run of a store.
+    """The folder of a data set or of a run in a store.
 
     Attributes:
         store: the store.
@@ -328,7 +328,7 @@ def delete_runs(store: Store, runs: Sequence[Holding], *, delete: bool) -> tuple
 
     Args:
         store: the store.
-        runs: the runs.
+        runs: the runs to delete.
         delete: whether to delete the runs; False for a dry run.
 
     Returns:

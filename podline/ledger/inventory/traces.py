@@ -49,7 +49,7 @@ def search(store: Store, dataset: str, image: Path, reporter: Reporter) -> Trace
     """Search for an image in every object of a store and in this machine's caches for the store.
 
     Args:
-        store: any store.
+        store: the store to search.
         dataset: name of the data set whose image sizes define the encodings to search for.
         image: path of the image's file.
         reporter: reports the progress.

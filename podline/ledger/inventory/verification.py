@@ -217,7 +217,9 @@ class _Verification:
             for record in [completion_name(f"runs/{entry.run}", "train") for entry in entries[-1:]]:
                 if record not in self.there:
                     self._problem(
-                        record, f"{self.store.where(record)} is missing, and the run is the champion; train it again"
+                        record,
+                        f"{self.store.where(record)} is missing, although the run is the champion; put it back, or "
+                        f"`podline models rollback {recipe}`",
                     )
 
     def _notes(self) -> list[str]:

@@ -100,7 +100,7 @@ def _believed(
     readers: Mapping[str, SplitReader],
     reporter: Reporter,
 ) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the probability of each class for each record of each split, (n, classes)."""
+    """Return split → predicted probability of each class for each record, float64 (n, classes)."""
     found = {name: np.zeros((len(reader), len(manifest.class_names))) for name, reader in readers.items()}
     others = sum(len(reader) for name, reader in readers.items() if name != TRAIN)
     news = News(reporter, len(readers[TRAIN]) + others * len(models))

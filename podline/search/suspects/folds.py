@@ -33,7 +33,7 @@ def fold_specs(
     parts: int = PARTS,
     strategy: StrategyName = "auto",
 ) -> list[TrainSpec]:
-    """Return the trainings whose models check the labels of a data set: one for each part, which it leaves out.
+    """Return the trainings whose models check the labels of a data set: one for each part, without this part.
 
     Args:
         store: the store.

@@ -56,7 +56,7 @@ def judged(labels: Labels, probabilities: Floats, precision: float) -> AssessedL
     """Assess labels by models that were not trained on them.
 
     Args:
-        labels: (n,).
+        labels: the label of each record, int64 (n,).
         probabilities: predicted probability of each class, (n, classes).
         precision: expected share of wrong labels among the suspects, which determines their number.
     """
@@ -82,7 +82,7 @@ def judged(labels: Labels, probabilities: Floats, precision: float) -> AssessedL
 
 
 def _scores(labels: Labels, probabilities: Floats) -> Floats:
-    """Return the log-odds of labels, from cleanlab's score of label quality."""
+    """Return the log-odds of each record's label, float64 (n,), from cleanlab's score of label quality."""
     quality = get_label_quality_scores(labels, probabilities, method="self_confidence", adjust_pred_probs=False)
     return logit(np.clip(quality, 1e-9, 1 - 1e-9))
 
@@ -110,14 +110,16 @@ class Mixture(NamedTuple):
 
 
 def swapped(labels: Labels, classes: int, seed: int = 0) -> Labels:
-    """Return another class for each record, drawn uniformly by a hash of its position."""
+    """Return a wrong label for each record, int64 (n,): another class, drawn uniformly by a hash of the position."""
     return (labels + 1 + random_below(seed, "canary", 0, np.arange(len(labels)), classes - 1)) % classes
 
 
 def mixtures(records: Floats, canaries: Floats) -> tuple[list[Mixture], list[Mixture]]:
-    """Return the fits to the scores of records and canaries, with c = 0 and with any c, for draws of a bootstrap.
+    """Fit the mixture to the scores of records and canaries, once with c = 0 and once with any c.
 
-    With few wrong labels the data do not show which fit is right, so each has half of the draws.
+    Returns:
+        Both fits; and the fits to draws of a bootstrap, half of them with c = 0. With few wrong labels the data do not
+        show which form is right.
     """
     both = np.concatenate([records, canaries])
     edges = np.unique(np.quantile(both, np.linspace(0, 1, _BINS + 1)[1:-1]))

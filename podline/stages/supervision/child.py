@@ -240,7 +240,7 @@ def preempted() -> Iterator[None]:
 
 
 def _of_system(order: Order, error: Exception) -> StoreError | None:
-    """Convert an OSError that names a file, or that reports a full disk; return None for other errors."""
+    """Return a StoreError for a full disk or for a file without permission; None for any other error."""
     if not isinstance(error, OSError):
         return None
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -249,7 +249,7 @@ def _of_system(order: Order, error: Exception) -> StoreError | None:
 
 
 def _of_tensorflow(order: Order, error: Exception) -> PodlineError | None:
-    """Convert an error of TensorFlow in a stage with a model; return None for other errors."""
+    """Return a PodlineError for an error of TensorFlow in a stage with a model; None for any other error."""
     strategy, kind, message = order.spec.get("strategy"), type(error).__name__, str(error)
     if strategy is None:
         return None

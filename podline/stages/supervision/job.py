@@ -77,7 +77,7 @@ class _Followed:
         self._error: PodlineError | None = None
 
     def result(self, keeps: Callable[[], bool]) -> TrainResult:
-        """Return the result of the pending or running job, else of a new one."""
+        """Wait for the run's pending or running job, else submit one and wait for it; return the training's result."""
         found = self._scheduler.find(self._spec.run, self._root)
         goes_on = found is not None and found.goes_on
         number = found.number if found and goes_on else self._submit()
@@ -105,7 +105,7 @@ class _Followed:
         try:
             self._scheduler.cancel(number)
         except PodlineError as error:  # the flow ends all the same
-            self._reporter.warn(f"{shown} continues, as it could not be cancelled: {one_line(error)}")
+            self._reporter.warn(f"{shown} could not be cancelled and continues; cancel it by hand: {one_line(error)}")
         else:
             self._reporter.log(f"cancelled {shown}")
 

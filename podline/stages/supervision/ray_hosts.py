@@ -86,7 +86,7 @@ class _Node(NamedTuple):
 
 
 def _held(ray: Any, address: str, wanted: Wanted, recipe: Recipe) -> list[_Node]:
-    """Reserve nodes, all at once: the largest allowed number that divides the batch size.
+    """Reserve nodes together, and return them: the largest allowed number that divides the batch size.
 
     Raises:
         SettingsError: no allowed number of nodes divides the batch size.

@@ -1,4 +1,4 @@
-"""Ray's scheduler, used through the Jobs API of the head node; :mod:`podline.stages.supervision.slurm` is the other.
+"""Ray's scheduler, used through the Jobs API of the head node; :mod:`podline.stages.supervision.slurm` is for Slurm.
 
 A job runs :mod:`podline.stages.supervision.ray_hosts` once on the head node, whose ``python`` must have Podline.
 """
@@ -45,7 +45,7 @@ class RayJobs:
         return number
 
     def find(self, name: str, root: str) -> ScheduledJob | None:
-        """Return the newest job with a name for a store, among all jobs since the head node started."""
+        """Return the newest job ``name`` for the store ``root`` since the head node's start, or None."""
         ours = [job for job in self._asked("list_jobs") if job.metadata == {"run": name, "root": root}]
         newest = max(ours, key=lambda job: job.start_time, default=None)
         if newest is None:

@@ -90,7 +90,7 @@ class Slurm:
         return done.stdout.partition(";")[0].strip()
 
     def find(self, name: str, root: str) -> ScheduledJob | None:
-        """Return this user's newest job with a name for a store, among those that Slurm remembers."""
+        """Return this user's newest job ``name`` for the store ``root`` that Slurm remembers, or None."""
         done = _ran("squeue", "--me", "--noheader", "--states=all", f"--name={name}", "--format=%i|%T|%r|%k")
         if done.returncode:
             raise WorkerLostError(f"squeue: got {_said(done)!r}, expected a list of jobs; check that slurmctld runs")

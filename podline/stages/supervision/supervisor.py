@@ -354,7 +354,7 @@ def _started(stage: Stage[Any, Any], spec: Spec, listener: Listener, grace: floa
 
 @contextlib.contextmanager
 def _kept(log: Path, store: Store) -> Iterator[None]:
-    """Publish the end of a growing log to a bucket repeatedly; do nothing for a folder, which contains the log."""
+    """While the body runs, publish the end of ``log`` to a bucket repeatedly; a folder store has the log itself."""
     if isinstance(store, FolderStore):
         yield
         return

@@ -126,7 +126,10 @@ class Folders(Layout):
 
     @property
     def unlabelled(self) -> frozenset[str]:
-        """Return the held-out splits with at most one class folder, unless training has a folder of a similar name."""
+        """Return the held-out splits with at most one class folder, if no class folder of training has a similar name.
+
+        Empty if training has no class folders.
+        """
         classes = {split.lower(): {likeness(name[-1]) for name in names} for split, names in self._classes.items()}
         trained = set[str]().union(*(classes.get(split, ()) for split in TRAINING))
         found = {split for split, names in classes.items() if len(names) < 2 and not names & trained}
@@ -201,7 +204,7 @@ def _split_folders(folders: Mapping[Folder, int]) -> _SplitFolders | None:
 
 
 def _class_folders(folders: Collection[Folder]) -> set[Folder]:
-    """Return the folders with their first component that names a split removed."""
+    """Return the folders' paths without the first component that names a split; omit paths that are then empty."""
     names, found = _split_names(folders), set[Folder]()
     for folder in folders:
         at = next(iter(_places(folder, names)), len(folder))

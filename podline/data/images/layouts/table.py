@@ -101,7 +101,7 @@ class Tables(Layout):
         passed: the tables without usable labels; the files that only they name are not read.
         around: the files that the tables may name.
         settings: settings of the conversion.
-        said: series of tables → values of its labels, complete after all items.
+        said: series of tables → the values in its label column, complete after the last item.
     """
 
     tables: Sequence[ClassTable]
@@ -158,7 +158,9 @@ class Tables(Layout):
         names = {table.series: printable(table.file.name) for table in self.tables}
         joined = [name for series, name in names.items() if series != split_in_name(name)]
         if joined[1:] and not (self.tables[0].columns.split or self.tables[0].columns.flags):
-            lines.append(f"the tables {joined[0]} and {joined[1]} are read as one; if only one is true, give it alone")
+            lines.append(
+                f"the tables {joined[0]} and {joined[1]} are read as one; if one has no true labels, give the other"
+            )
         for series, found in self.said.items():
             if len(names) > 1 and not is_placeholder(found.only):
                 lines.append(f"{names[series]} has only one label, {shortened(found.only)}; is it a placeholder?")
@@ -313,7 +315,7 @@ def _table(file: ListedFile, images: Sequence[str], settings: ImagesSettings, *,
 
 
 def _image_columns(file: ListedFile, settings: ImagesSettings) -> list[str]:
-    """Return the columns of a Parquet file that contain images, or only the chosen one."""
+    """Return the columns of a Parquet file that contain images; if the settings name one of them, only that column."""
     fitting = [field.name for field in schema_of(file) if holds_bytes(field.type)]
     found = [name for name in fitting if _are_images(file, name)]
     return [settings.file_column] if settings.file_column in found else found

@@ -167,7 +167,10 @@ def _labels(sample: Sample, settings: ImagesSettings) -> list[str]:
 
 
 def _refuse_unsorted(file: ListedFile, key: str, parts: set[int]) -> None:
-    """Raise an error if an incomplete sample's key occurred before; ``parts`` has the hashes of such keys."""
+    """Raise an error if two incomplete samples of a tar file have the same key, because its members are not adjacent.
+
+    ``parts``: the hashes of the keys of the incomplete samples so far; add the hash of ``key``.
+    """
     if hash(key) in parts:
         raise SourceError(
             f"{file.path}: the members of {printable(key)} are not adjacent, as WebDataset expects; write the archive "
@@ -187,7 +190,10 @@ def _has_samples(file: ListedFile, settings: ImagesSettings) -> bool:
 
 
 def _refuse_dotted(file: ListedFile, key: str, sample: Sample) -> None:
-    """Raise an error if keys contain dots: if an image without a class would have one by splitting at the last dot."""
+    """Raise an error if a sample's keys seem to contain dots.
+
+    If names were split at their last dot instead of the first, an image would have the same key as a class.
+    """
     stems = {ending.rpartition(".")[0] for ending in sample if ending.rpartition(".")[2] in _IMAGES} - {""}
     for ending in sample:
         stem, _, last = ending.rpartition(".")
@@ -233,7 +239,7 @@ def _members(file: ListedFile) -> Iterator[tuple[str, Place | bytes]]:
             untyped.members = []  # else tarfile keeps all members in memory
             unpacked += member.size
             if unpacked > most:
-                raise SourceError(f"{file.path} unpacks to more than {most:,} bytes, but has {file.bytes:,}; {_REMEDY}")
+                raise SourceError(f"{file.path} has {file.bytes:,} bytes, but unpacks to more than {most:,}; {_REMEDY}")
             if member.isreg() and not member.issparse() and not is_hidden(member.name):
                 place, name = Place(file.path, member.offset_data, member.size), member.name.removeprefix("./")
                 yield name, untyped.extractfile(member).read(bounds.IMAGE_BYTES + 1) if packed else place

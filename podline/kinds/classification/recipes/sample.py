@@ -1,4 +1,4 @@
-"""A small residual network, half as wide, on a synthetic data set: the whole pipeline without a download.
+"""A small residual network, half as wide as that of cifar10, on a synthetic data set that needs no download.
 
 podline run sample --root ROOT
 

@@ -30,7 +30,7 @@ def pretrained(
         epochs: duration of the training.
         views: number of augmented versions of an image while the trunk is frozen.
         side: side of the records' images, in pixels.
-        width: number of channels above the trunk.
+        width: number of channels of the layers after the trunk.
         least_side: see :class:`FewSettings`.
     """
     later: dict[str, Json] = {
