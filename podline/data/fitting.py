@@ -35,7 +35,7 @@ def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE, whole: tu
     grey: Any = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) if channels == 1 and pixels.ndim == 3 else pixels
     if fit == "crop":
         tall, wide = grey.shape[:2]
-        grey, whole = _middle(grey, *_middle_size(tall, wide, height, width)), None
+        grey, whole = middle(grey, *_middle_size(tall, wide, height, width)), None
     tall, wide = whole or grey.shape[:2]
     size = shown_size(tall, wide, shape, fit)
     return _centred(_scaled(grey, *size), height, width).reshape(height, width, channels)
@@ -72,7 +72,7 @@ def _scaled(pixels: Pixels, height: int, width: int) -> Pixels:
     return pixels
 
 
-def _middle(pixels: Pixels, rows: int, columns: int) -> Pixels:
+def middle(pixels: Pixels, rows: int, columns: int) -> Pixels:
     """Return a view of the ``rows`` × ``columns`` pixels in the centre."""
     top, left = (pixels.shape[0] - rows) // 2, (pixels.shape[1] - columns) // 2
     return pixels[top : top + rows, left : left + columns]
@@ -92,5 +92,5 @@ def _centred(pixels: Pixels, height: int, width: int) -> Pixels:
     if (rows, columns) == (height, width):
         return pixels
     square = np.zeros((height, width, *pixels.shape[2:]), np.uint8)
-    _middle(square, rows, columns)[...] = pixels
+    middle(square, rows, columns)[...] = pixels
     return square

@@ -93,16 +93,19 @@ def write_killed(store: Store, flow_run: str = "") -> None:
             lost.
     """
     for folder in locks.left_behind(store.scratch / _FOLDER):
+        # Podline 1.0 kept the notes beside the lock file.
+        file = folder / _NOTES if folder.exists() else folder.with_suffix(".json")
         try:
-            notes = Unfinished.model_validate_json((folder / _NOTES).read_bytes())
+            notes = Unfinished.model_validate_json(file.read_bytes())
         except (OSError, ValueError):  # killed before the first note
             shutil.rmtree(folder, ignore_errors=True)
             continue
         with contextlib.suppress(PodlineError, OSError):
-            sign = (folder / _NOTES).stat().st_mtime
+            sign = file.stat().st_mtime
             ended = time.time() if flow_run and notes.entry.flow_run == flow_run else sign
             ledger.publish(store, _entry(store, notes, ended, sign))
-            shutil.rmtree(folder)
+            file.unlink()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _entry(store: Store, notes: Unfinished, ended: float, sign: float) -> Entry:

@@ -21,7 +21,7 @@ from pydantic import AfterValidator, WithJsonSchema
 
 from podline.base.frozen import name_check
 
-LOCAL, PRISM, DATAFLOW, DASK, JOB_SERVER = "local", "prism", "dataflow", "dask", "job-server"
+LOCAL, PRISM, DATAFLOW, DASK = "local", "prism", "dataflow", "dask"
 NAMES = "local, dask:ADDRESS, prism, dataflow or job-server:ADDRESS"
 PATTERN = r"local|prism|dataflow|(dask|job-server):\S+"
 checked = name_check("engine", PATTERN, NAMES)

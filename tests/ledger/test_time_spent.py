@@ -29,12 +29,13 @@ from podline.data.reader import SplitReader
 from podline.documents.ledger_entry import Entry, WaitingTime
 from podline.documents.metrics_log import EvaluationLine, EventKind, EventLine, StepsLine
 from podline.ledger import ledger
-from podline.ledger.killed import write_killed
+from podline.ledger.killed import Unfinished, write_killed
 from podline.ledger.recording import recorded
 from podline.ledger.time_spent import CLASSES, Attempt, in_words, time_of_training, time_spent
 from podline.recipes.durations import Duration
 from podline.report.openmetrics import openmetrics
 from podline.stages.specs import TrainSpec
+from podline.store.locks import locked
 from podline.store.opening import open_store
 from podline.training.train import train
 
@@ -248,3 +249,15 @@ def test_the_time_of_a_killed_run_is_lost_but_for_the_stages_that_were_done(tmp_
     assert rest == pytest.approx(1.0 if finished else 0.0, abs=0.5)
     write_killed(open_store(tmp_path))
     assert len(entries(tmp_path)) == 1
+
+
+def test_an_upgrade_does_not_lose_the_entry_of_a_run_that_was_killed_under_podline_1_0(tmp_path):
+    store = open_store(tmp_path)
+    folder = store.own_folder("unfinished")
+    for name in ("0a", "0b"):
+        (folder / f"{name}.json").write_text(Unfinished(entry=night()).model_dump_json())
+    (folder / "0a.lock").touch()
+    with locked(folder / "0b.lock"):
+        write_killed(store)
+        assert [entry.state for entry in entries(tmp_path)] == ["failed"]
+        assert {path.name for path in folder.iterdir()} == {"0b.json", "0b.lock"}, "a process still runs"

@@ -10,8 +10,6 @@ from podline.base.errors import SettingsError
 from podline.settings import machine as settings
 from podline.settings.launchers import Wanted, discover, sharing, slurm_nodes
 
-ANY = Wanted(2222, "")
-
 
 def tf_config(count: int, place: int) -> dict[str, str]:
     workers = [f"host{index}:1" for index in range(count)]

@@ -15,6 +15,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from podline.data.fitting import middle
+
 Pixels = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -51,7 +53,7 @@ def hashes(read: Read, boxes: Boxes) -> Hashed:
 
 def hash_of(image: Pixels, height: int, width: int) -> tuple[int, float]:
     """Return the hash and the contrast of one image (height, width, channels); see :func:`hashes`."""
-    return _hash_of(_middle(image, height, width))
+    return _hash_of(middle(image, height, width))
 
 
 def _hash_of(shown: Any) -> tuple[int, float]:
@@ -115,12 +117,7 @@ def _shown(read: Read, boxes: Boxes, rows: Numbers) -> Iterator[Any]:
     for first in range(0, len(rows), step):
         some = rows[first : first + step]
         for image, (height, width) in zip(read(some), boxes[some].tolist(), strict=True):
-            yield _middle(image, height, width)
-
-
-def _middle(image: Pixels, height: int, width: int) -> Any:
-    top, left = (image.shape[0] - height) // 2, (image.shape[1] - width) // 2
-    return image[top : top + height, left : left + width]
+            yield middle(image, height, width)
 
 
 def _grey(shown: Any) -> Any:
