@@ -75,11 +75,11 @@ class Frozen(BaseModel):
         return type(self).model_validate({**dict(self), **values})
 
 
-def omitted(default: Any, description: str | None = None) -> Any:
+def omitted(default: Any, **field: Any) -> Any:
     """Make an optional field that a document leaves out while the field has its default.
 
     Args:
         default: the default; a list or dictionary is copied for each model.
-        description: description of the field, or None.
+        field: other arguments of :func:`pydantic.Field`: description, bounds.
     """
-    return Field(default=default, exclude_if=lambda value: value == default, description=description)
+    return Field(default=default, exclude_if=lambda value: value == default, **field)

@@ -63,7 +63,7 @@ class FieldInfo(Frozen):
     shape: tuple[int, ...]
     encoding: Literal["bytes", "varint", "file"]
     offset: int
-    width: int = Field(default=1, ge=1, exclude_if=lambda width: width == 1)
+    width: int = omitted(1, ge=1)
     fit: Fit | None = omitted(None)
 
 
@@ -150,11 +150,15 @@ class Manifest(Frozen):
     read: int
     written: int
     quarantined: tuple[Quarantined, ...]
-    counted: dict[str, int] = omitted({}, "rule → number of written records to which the converter applied it")
-    kind: str = omitted(USUAL_KIND, "kind of task, which defines the targets in records; omitted for classification")
-    facts: JsonObject = omitted({}, "facts that the kind of task needs, such as the skeleton of poses")
-    records: FileInfo | None = omitted(None, "the table of records; see podline.data.record_table")
-    base: str = omitted("", "the fingerprint of the version whose shards this one reuses")
+    counted: dict[str, int] = omitted(
+        {}, description="rule → number of written records to which the converter applied it"
+    )
+    kind: str = omitted(
+        USUAL_KIND, description="kind of task, which defines the targets in records; omitted for classification"
+    )
+    facts: JsonObject = omitted({}, description="facts that the kind of task needs, such as the skeleton of poses")
+    records: FileInfo | None = omitted(None, description="the table of records; see podline.data.record_table")
+    base: str = omitted("", description="the fingerprint of the version whose shards this one reuses")
 
     @model_validator(mode="after")
     def _adds_up(self) -> Manifest:

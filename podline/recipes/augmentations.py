@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from podline.base.frozen import Frozen, Json
+from podline.base.frozen import Frozen, Json, omitted
 from podline.recipes.uses import require_effects
 
 _COLOURS = ("brightness", "contrast", "saturation", "hue")
@@ -33,8 +32,8 @@ class Augmentation(Frozen):
     ``unchanged``, or ``moved`` if it moves positions such as joints together with the image; None if unknown.
     """
 
-    also: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
-    views: int = Field(default=0, ge=0, le=1000, exclude_if=operator.not_)
+    also: dict[str, Json] = omitted({})
+    views: int = omitted(0, ge=0, le=1000)
 
     @property
     def colours(self) -> dict[str, float]:
@@ -69,21 +68,21 @@ class AugmentationSettings(Augmentation):
     beside_images = "unchanged"
 
     pad: int = Field(default=0, ge=0, le=64)
-    crop: float = Field(default=0.0, ge=0, lt=1, exclude_if=operator.not_)
-    crop_ratio: float = Field(default=1.33, ge=1, le=4, exclude_if=lambda ratio: ratio == 1.33)
+    crop: float = omitted(0.0, ge=0, lt=1)
+    crop_ratio: float = omitted(1.33, ge=1, le=4)
     flip: bool = False
-    alternate: bool = Field(default=False, exclude_if=operator.not_)
-    rand_augment: int = Field(default=0, ge=0, le=8, exclude_if=operator.not_)
-    magnitude: int = Field(default=9, ge=0, le=30, exclude_if=lambda magnitude: magnitude == 9)
-    brightness: float = Field(default=0.0, ge=0, le=1, exclude_if=operator.not_)
-    contrast: float = Field(default=0.0, ge=0, lt=1, exclude_if=operator.not_)
-    saturation: float = Field(default=0.0, ge=0, le=1, exclude_if=operator.not_)
-    hue: float = Field(default=0.0, ge=0, le=0.5, exclude_if=operator.not_)
+    alternate: bool = omitted(False)
+    rand_augment: int = omitted(0, ge=0, le=8)
+    magnitude: int = omitted(9, ge=0, le=30)
+    brightness: float = omitted(0.0, ge=0, le=1)
+    contrast: float = omitted(0.0, ge=0, lt=1)
+    saturation: float = omitted(0.0, ge=0, le=1)
+    hue: float = omitted(0.0, ge=0, le=0.5)
     cutout: int = Field(default=0, ge=0, le=256)
-    erase: float = Field(default=0.0, ge=0, le=1, exclude_if=operator.not_)
-    mixup: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
-    cutmix: float = Field(default=0.0, ge=0, le=10, exclude_if=operator.not_)
-    image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
+    erase: float = omitted(0.0, ge=0, le=1)
+    mixup: float = omitted(0.0, ge=0, le=10)
+    cutmix: float = omitted(0.0, ge=0, le=10)
+    image_size: int = omitted(0, ge=0, le=4096)
 
     _effects = model_validator(mode="after")(functools.partial(require_effects, "augmentation"))
 

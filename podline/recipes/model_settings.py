@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from podline.base.frozen import Frozen, Json
+from podline.base.frozen import Frozen, Json, omitted
 from podline.recipes.bounds import NAME
 from podline.recipes.uses import require_effects
 
@@ -48,16 +47,14 @@ class ModelSettings(Frozen):
     kind: str = Field(default="resnet", pattern=NAME)
     width: float = Field(default=1.0, gt=0, le=8)
     depth: int = Field(default=1, ge=1, le=20)
-    activation: Literal["relu", "gelu"] = Field(default="relu", exclude_if=lambda activation: activation == "relu")
+    activation: Literal["relu", "gelu"] = omitted("relu")
     dropout: float = Field(default=0.0, ge=0, lt=1)
     l2: float = Field(default=0.0, ge=0)
     l2_layers: tuple[str, ...] = ()
     data_format: Literal["channels_last", "channels_first"] = "channels_last"
-    weights: Literal["none", "imagenet"] = Field(default="none", exclude_if=lambda weights: weights == "none")
-    normalisation: Literal["auto", "data", "imagenet", "symmetric", "unit", "none"] = Field(
-        default="auto", exclude_if=lambda normalisation: normalisation == "auto"
-    )
-    options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
+    weights: Literal["none", "imagenet"] = omitted("none")
+    normalisation: Literal["auto", "data", "imagenet", "symmetric", "unit", "none"] = omitted("auto")
+    options: dict[str, Json] = omitted({})
 
     _l2_has_layers = model_validator(mode="after")(l2_has_layers)
     _effects = model_validator(mode="after")(functools.partial(require_effects, "model"))

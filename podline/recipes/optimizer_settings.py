@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from podline.base.frozen import Frozen, Json
+from podline.base.frozen import Frozen, Json, omitted
 from podline.recipes.bounds import NAME
 from podline.recipes.keras_optimizers import KERAS_OPTIMIZERS, OF_THE_RECIPE
 from podline.recipes.uses import require_effects
@@ -40,9 +39,9 @@ class OptimizerSettings(Frozen):
     nesterov: bool | None = None
     weight_decay: float | None = Field(default=None, ge=0)
     clip_norm: float | None = Field(default=None, gt=0)
-    rates: dict[str, Annotated[float, Field(ge=0, le=1_000)]] = Field(default_factory=dict, exclude_if=operator.not_)
-    adam_rate: float = Field(default=0.1, gt=0, exclude_if=lambda rate: rate == 0.1)
-    options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
+    rates: dict[str, Annotated[float, Field(ge=0, le=1_000)]] = omitted({})
+    adam_rate: float = omitted(0.1, gt=0)
+    options: dict[str, Json] = omitted({})
 
     _effects = model_validator(mode="after")(functools.partial(require_effects, "optimizer"))
 

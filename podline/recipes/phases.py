@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from pydantic import Field, model_validator
 
-from podline.base.frozen import Frozen, Json
+from podline.base.frozen import Frozen, Json, omitted
 from podline.recipes.durations import Duration
 
 MAY_CHANGE = (
@@ -32,8 +32,8 @@ class PhaseSettings(Frozen):
         changes: dotted path → value, for example ``{"batch_size": 256, "schedule.learning_rate": 0.01}``.
     """
 
-    from_epoch: int | None = Field(default=None, ge=1, le=100_000, exclude_if=lambda value: value is None)
-    from_share: float | None = Field(default=None, gt=0, lt=1, exclude_if=lambda value: value is None)
+    from_epoch: int | None = omitted(None, ge=1, le=100_000)
+    from_share: float | None = omitted(None, gt=0, lt=1)
     changes: dict[str, Json] = Field(min_length=1)
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from podline.base.frozen import Frozen
+from podline.base.frozen import Frozen, omitted
 
 RULES = "podline.rules"
 """The entry-point group of installed packages that add rules."""
@@ -53,13 +53,13 @@ class PromotionSettings(Frozen):
     margin: Margin = "auto"
     part_margin: Margin = "auto"
     calibration: Margin = "auto"
-    strict: tuple[str, ...] = Field(default=(), exclude_if=lambda strict: not strict)
+    strict: tuple[str, ...] = omitted(())
     spread: Spread = "auto"
     part_spread: Spread = "auto"
     reference: str = ""
     size: float = Field(default=0.1, ge=0)
     operations: float = Field(default=0.1, ge=0)
     tflite: bool = False
-    guards: tuple[str, ...] = Field(default=(), exclude_if=lambda guards: not guards)
-    seeds: int = Field(default=2, ge=0, le=20, exclude_if=lambda seeds: seeds == 2)
-    seed_minutes: float = Field(default=60.0, gt=0, le=100_000, exclude_if=lambda minutes: minutes == 60)
+    guards: tuple[str, ...] = omitted(())
+    seeds: int = omitted(2, ge=0, le=20)
+    seed_minutes: float = omitted(60.0, gt=0, le=100_000)

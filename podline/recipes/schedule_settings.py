@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from podline.base.frozen import Frozen, Json, is_object
+from podline.base.frozen import Frozen, Json, is_object, omitted
 from podline.recipes.bounds import MOST, NAME
 from podline.recipes.durations import Part
 from podline.recipes.uses import require_effects
@@ -90,14 +89,14 @@ class ScheduleSettings(Frozen):
     final: float = Field(default=0.0, ge=0, le=1)
     decay: float = Field(default=0.97, gt=0, le=1)
     decay_every: Part = Part(epochs=1)
-    power: float = Field(default=1.0, gt=0, le=100, exclude_if=lambda power: power == 1)
-    period: Part = Field(default=Part(epochs=1), exclude_if=lambda period: period == Part(epochs=1))
-    period_factor: float = Field(default=2.0, ge=1, le=100, exclude_if=lambda factor: factor == 2)
-    peak_factor: float = Field(default=1.0, gt=0, le=1, exclude_if=lambda factor: factor == 1)
-    boundaries: tuple[Part, ...] = Field(default=(), exclude_if=operator.not_)
-    shares: tuple[Annotated[float, Field(ge=0, le=1_000)], ...] = Field(default=(), exclude_if=operator.not_)
-    by_phase: bool = Field(default=False, exclude_if=operator.not_)
-    plateau: PlateauSettings | None = Field(default=None, exclude_if=lambda value: value is None)
+    power: float = omitted(1.0, gt=0, le=100)
+    period: Part = omitted(Part(epochs=1))
+    period_factor: float = omitted(2.0, ge=1, le=100)
+    peak_factor: float = omitted(1.0, gt=0, le=1)
+    boundaries: tuple[Part, ...] = omitted(())
+    shares: tuple[Annotated[float, Field(ge=0, le=1_000)], ...] = omitted(())
+    by_phase: bool = omitted(False)
+    plateau: PlateauSettings | None = omitted(None)
 
     @model_validator(mode="before")
     @classmethod

@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import operator
 from collections.abc import Iterator
 from typing import Annotated, Literal, cast
 
 from pydantic import Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator, model_validator
 
-from podline.base.frozen import Frozen, Json, JsonObject, is_object, problem_in
+from podline.base.frozen import Frozen, Json, JsonObject, is_object, omitted, problem_in
 from podline.documents.manifest import USUAL_KIND, Manifest
 from podline.recipes import datasets
 from podline.recipes.augmentations import Augmentation, AugmentationSettings
@@ -74,8 +73,8 @@ class LossSettings(Frozen):
     """
 
     kind: str = Field(default="cross_entropy", pattern=NAME)
-    gamma: float = Field(default=2.0, gt=0, le=10, exclude_if=lambda gamma: gamma == 2.0)
-    options: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
+    gamma: float = omitted(2.0, gt=0, le=10)
+    options: dict[str, Json] = omitted({})
 
     _effects = model_validator(mode="after")(functools.partial(require_effects, "loss"))
 
@@ -143,8 +142,8 @@ class InitSettings(Frozen):
 
     file: str = Field(min_length=1)
     checksum: str = Field(default="", pattern=r"^([0-9a-f]{32}|[0-9a-f]{64})?$")
-    published: str | None = Field(default=None, exclude_if=operator.not_)
-    licence: str | None = Field(default=None, exclude_if=operator.not_)
+    published: str | None = omitted(None)
+    licence: str | None = omitted(None)
 
     def __str__(self) -> str:
         return f"{self.file} ({self.licence}, published in {self.published})" if self.published else self.file
@@ -220,46 +219,42 @@ class Recipe(Frozen):
 
     name: str = Field(pattern=NAME)
     dataset: DatasetName
-    conversion: dict[str, Json] = Field(default_factory=dict, exclude_if=operator.not_)
+    conversion: dict[str, Json] = omitted({})
     task: SerializeAsAny[TaskSettings] = Field(default_factory=_usual_task, exclude_if=is_usual)
     model: ModelSettings = ModelSettings()
     batch_size: int = Field(default=128, ge=1, le=1_000_000)
-    accumulate: int = Field(default=1, ge=1, le=1_000, exclude_if=lambda parts: parts == 1)
-    fit: FitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
-    few: tuple[FewSettings, ...] = Field(default=(), exclude_if=operator.not_)
+    accumulate: int = omitted(1, ge=1, le=1_000)
+    fit: FitSettings | None = omitted(None)
+    few: tuple[FewSettings, ...] = omitted(())
     evaluation_batch_size: int = Field(default=500, ge=1, le=1_000_000)
     duration: Duration = Duration(epochs=10)
     optimizer: OptimizerSettings = OptimizerSettings(momentum=0.9, nesterov=True)
     schedule: ScheduleSettings = Field(default=ScheduleSettings(), validate_default=True)
-    annealing: AnnealingSettings | None = Field(default=None, exclude_if=lambda value: value is None)
-    early_stop: EarlyStopSettings | None = Field(default=None, exclude_if=lambda value: value is None)
+    annealing: AnnealingSettings | None = omitted(None)
+    early_stop: EarlyStopSettings | None = omitted(None)
     augmentation: AugmentationSettings = AugmentationSettings()
-    loss: LossSettings = Field(default=LossSettings(), exclude_if=lambda value: value == LossSettings())
-    trainable_layers: tuple[str, ...] = Field(default=("",), exclude_if=lambda value: value == ("",))
-    phases: tuple[PhaseSettings, ...] = Field(default=(), exclude_if=operator.not_)
+    loss: LossSettings = omitted(LossSettings())
+    trainable_layers: tuple[str, ...] = omitted(("",))
+    phases: tuple[PhaseSettings, ...] = omitted(())
     ema_decay: float = Field(default=0.0, ge=0, lt=1)
-    validation_share: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda value: not value)
-    without_part: str = Field(default="", pattern=_PART, exclude_if=operator.not_)
+    validation_share: float = omitted(0.0, ge=0, lt=1)
+    without_part: str = omitted("", pattern=_PART)
     evaluate_every: Duration | None = Duration(epochs=1)
-    measures: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
-    explosion: ExplosionSettings = Field(
-        default=ExplosionSettings(), exclude_if=lambda value: value == ExplosionSettings()
-    )
+    measures: tuple[str, ...] = omitted(())
+    explosion: ExplosionSettings = omitted(ExplosionSettings())
     checkpoint_steps: int = Field(default=500, ge=1, le=MOST)
     checkpoint_minutes: float = Field(default=5.0, gt=0, le=100_000)
-    keep: Annotated[int, Field(ge=1, le=MOST)] | Literal["all"] = Field(default=1, exclude_if=lambda keep: keep == 1)
+    keep: Annotated[int, Field(ge=1, le=MOST)] | Literal["all"] = omitted(1)
     summary_steps: int = Field(default=20, ge=1, le=MOST)
-    further: str | None = Field(default=None, pattern=NAME, exclude_if=lambda value: value is None)
-    init: InitSettings | None = Field(default=None, exclude_if=lambda value: value is None)
-    precision: Precision = Field(default="float32", exclude_if=lambda precision: precision == "float32")
-    jit: bool = Field(default=False, exclude_if=operator.not_)
+    further: str | None = omitted(None, pattern=NAME)
+    init: InitSettings | None = omitted(None)
+    precision: Precision = omitted("float32")
+    jit: bool = omitted(False)
     seed: int = Field(default=0, ge=0, le=2**32 - 1)
     deterministic: bool = False
-    hooks: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
-    code: dict[str, str] = Field(default_factory=dict, exclude_if=operator.not_)
-    promotion: PromotionSettings = Field(
-        default=PromotionSettings(), exclude_if=lambda value: value == PromotionSettings()
-    )
+    hooks: tuple[str, ...] = omitted(())
+    code: dict[str, str] = omitted({})
+    promotion: PromotionSettings = omitted(PromotionSettings())
 
     @model_validator(mode="after")
     def _has_finite_numbers(self) -> Recipe:

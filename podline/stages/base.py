@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import html
-import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from pydantic import Field
 
-from podline.base.frozen import Frozen
+from podline.base.frozen import Frozen, omitted
 from podline.documents.manifest import dataset_folder
 from podline.recipes.datasets import DatasetName
 from podline.recipes.settings import Recipe
@@ -22,11 +21,7 @@ TRAINING_VERSION = 4
 # The split that runs are evaluated on.
 JUDGED = "test"
 # Field of specs whose result depends on the whole data set.
-MANIFEST_DIGEST: Any = Field(
-    default="",
-    exclude_if=lambda digest: not digest,
-    description="the digest of the data set's manifest; empty accepts any",
-)
+MANIFEST_DIGEST: Any = omitted("", description="the digest of the data set's manifest; empty accepts any")
 Where: TypeAlias = Callable[[str], str]
 """A function from a name in the store to its path or URI, such as :meth:`podline.store.contract.Store.where`."""
 
@@ -101,7 +96,7 @@ class Result(Frozen):
 
     seconds: float = 0.0
     reused: bool = False
-    spans: dict[str, float] = Field(default_factory=dict, exclude_if=operator.not_)
+    spans: dict[str, float] = omitted({})
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -148,10 +143,8 @@ class TrainableSpec(RecipeSpec[R_co]):
         {"root", "strategy", "preflight", "recipe.promotion", "recipe.keep", "recipe.init.file", "lacked_champion"}
     )
 
-    lacked_champion: bool = Field(
-        default=False,
-        exclude_if=operator.not_,
-        description="whether the training starts from scratch, because further=champion found no champion",
+    lacked_champion: bool = omitted(
+        False, description="whether the training starts from scratch, because further=champion found no champion"
     )
     manifest_digest: str = MANIFEST_DIGEST
     training_version: int = TRAINING_VERSION
@@ -172,7 +165,7 @@ class RunSpec(DatasetSpec[R_co]):
     """The base of the specs of all stages after training: a run and its data set."""
 
     run: str
-    split: str = Field(default=JUDGED, exclude_if=lambda split: split == JUDGED, description="the evaluated split")
+    split: str = omitted(JUDGED, description="the evaluated split")
 
     @property
     def folder(self) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Literal
 
 from pydantic import Field, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from podline.base.errors import SanityError
 from podline.base.figures import count, duration, percent, pflop, rate, size
-from podline.base.frozen import Frozen, JsonObject, is_object
+from podline.base.frozen import Frozen, JsonObject, is_object, omitted
 from podline.base.plurals import plural
 from podline.documents.ledger_entry import Load
 from podline.documents.metric import Metric
@@ -91,15 +90,11 @@ class ConvertResult(Result):
     bytes: int
     shards_written: int
     shards_reused: int
-    official: OfficialCheck | None = Field(
-        default=None,
-        exclude_if=lambda official: official is None,
-        description="comparison of the raw files with the published ones; None for unpublished data",
+    official: OfficialCheck | None = omitted(
+        None, description="comparison of the raw files with the published ones; None for unpublished data"
     )
-    contradicting: dict[str, int] = Field(
-        default_factory=dict,
-        exclude_if=lambda counts: not counts,
-        description="split → number of records whose image has another label in another record of the split",
+    contradicting: dict[str, int] = omitted(
+        {}, description="split → number of records whose image has another label in another record of the split"
     )
 
     def lines(self, where: Where = str, /) -> list[str]:
@@ -115,10 +110,8 @@ class ValidateSpec(DatasetSpec["ValidateResult"]):
     """Verifies a converted data set's files against its manifest."""
 
     manifest_sha256: str
-    deep: bool = Field(
-        default=False,
-        exclude_if=lambda deep: not deep,
-        description="decode every record, recompute the manifest's figures, and search for images in two splits",
+    deep: bool = omitted(
+        False, description="decode every record, recompute the manifest's figures, and search for images in two splits"
     )
 
     @property
@@ -161,9 +154,7 @@ class TrainSpec(TrainableSpec["TrainResult"]):
 
     not_hashed = TrainableSpec.not_hashed | {"pruning"}
 
-    pruning: Pruning | None = Field(
-        default=None, exclude_if=lambda pruning: pruning is None, description="limits of a search's trial"
-    )
+    pruning: Pruning | None = omitted(None, description="limits of a search's trial")
     preflight: bool = Field(default=True, description="rehearse step, evaluation and checkpoint before the training")
 
     @property
@@ -188,10 +179,8 @@ class TrainResult(Result):
     parameters: int
     weights_sha256: str
     loss: float
-    ending: str = Field(
-        default="",
-        exclude_if=operator.not_,
-        description="a sentence about an early end, or about the earlier step whose state was restored; else empty",
+    ending: str = omitted(
+        "", description="a sentence about an early end, or about the earlier step whose state was restored; else empty"
     )
     steps_before: int = Field(default=0, description="steps of the earlier runs that this run continues")
     epochs_before: int = Field(
@@ -226,14 +215,10 @@ class EvaluateSpec(RunSpec["EvaluateResult"]):
     split: str = JUDGED
     batch_size: int = Field(default=500, ge=1)
     evaluation_version: int = EVALUATION_VERSION
-    judging: JsonObject = Field(
-        default_factory=dict,
-        exclude_if=operator.not_,
-        description="settings of the recipe's section `task` for evaluations only, such as a classifier's views",
+    judging: JsonObject = omitted(
+        {}, description="settings of the recipe's section `task` for evaluations only, such as a classifier's views"
     )
-    measures: dict[str, str] = Field(
-        default_factory=dict, exclude_if=operator.not_, description="installed measures → a digest of their code"
-    )
+    measures: dict[str, str] = omitted({}, description="installed measures → a digest of their code")
     strategy: StrategyName = "auto"
 
     not_hashed = frozenset({"root", "batch_size", "strategy"})
@@ -260,14 +245,8 @@ class EvaluateResult(Result):
         default=0.0, description="duration of a batch of one image, on the device of the evaluation"
     )
     evaluation_sha256: str
-    notes: tuple[str, ...] = Field(
-        default=(), exclude_if=operator.not_, description="further figures of the kind of task, one line each"
-    )
-    failure: str = Field(
-        default="",
-        exclude_if=operator.not_,
-        description="why the model fails its check, with remedies; empty if it passes",
-    )
+    notes: tuple[str, ...] = omitted((), description="further figures of the kind of task, one line each")
+    failure: str = omitted("", description="why the model fails its check, with remedies; empty if it passes")
 
     def require_sane(self) -> None:
         """Raise an error if the model fails its check.
@@ -293,9 +272,7 @@ class PromoteSpec(RunSpec["PromoteResult"]):
     weights_sha256: str = Field(description="the model's identity")
     evaluation_sha256: str = Field(description="the checksum of the model's evaluation")
     rules: PromotionSettings = Field(default=PromotionSettings(), description="the rules of the recipe")
-    code: dict[str, str] = Field(
-        default_factory=dict, exclude_if=operator.not_, description="installed rules → a digest of their code"
-    )
+    code: dict[str, str] = omitted({}, description="installed rules → a digest of their code")
     anyway: bool = Field(default=False, description="promote even if the rules refuse")
     reason: str = Field(default="", description="a comment for the history")
     again: bool = Field(default=False, description="decide again even if there is a decision")
@@ -361,20 +338,12 @@ class ReportSpec(RunSpec["ReportResult"]):
     """Writes a page about one run."""
 
     evaluation_sha256: str
-    promotion_sha256: str = Field(
-        default="", exclude_if=lambda sha256: not sha256, description="the checksum of the decision to show"
-    )
+    promotion_sha256: str = omitted("", description="the checksum of the decision to show")
     command: str = Field(default="", description="the command line that repeats the run")
-    sections: dict[str, str] = Field(
-        default_factory=dict,
-        exclude_if=operator.not_,
-        description="installed stages with a section → sha256 of their completion record",
+    sections: dict[str, str] = omitted(
+        {}, description="installed stages with a section → sha256 of their completion record"
     )
-    installed: dict[str, str] = Field(
-        default_factory=dict,
-        exclude_if=operator.not_,
-        description="sections of installed packages → digest of their code",
-    )
+    installed: dict[str, str] = omitted({}, description="sections of installed packages → digest of their code")
 
     not_hashed = frozenset({"root", "command"})
 

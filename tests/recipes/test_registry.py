@@ -185,9 +185,11 @@ def test_a_file_that_cannot_be_is_one_clear_line(recipe_file: Path, text: str, m
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_named_by_a_relative_path_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_there_or_named_by_a_relative_path_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(SettingsError, match=r"gone\.py cannot be read: No such file"):
-        registry.get("/tmp/gone.py")
+        registry.get(str(tmp_path / "gone.py"))
     monkeypatch.setenv("PODLINE_RECIPES", "recipes/mine.py")
     with pytest.raises(SettingsError, match=r"PODLINE_RECIPES: .*recipes/mine.py is a relative path; give an absolute"):
         registry.names()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from abc import abstractmethod
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from podline.base import entry_points
+from podline.base.frozen import omitted
 from podline.documents.manifest import ORDER, USUAL_KIND, Fit
 from podline.recipes import own_code
 from podline.recipes.datasets import ConverterSettings
@@ -36,39 +36,32 @@ class PictureSettings(ConverterSettings):
     after_decoding: ClassVar[frozenset[str]] = frozenset({"near_share", "test_share", "corrections"})
 
     side: int
-    keep_jpeg: bool = Field(
-        default=False,
-        description="store resized images in records as JPEG files of quality 90; the reader decodes them",
-        exclude_if=lambda keep: not keep,
+    keep_jpeg: bool = omitted(
+        False, description="store resized images in records as JPEG files of quality 90; the reader decodes them"
     )
-    white: int = Field(
-        default=0,
+    white: int = omitted(
+        0,
         ge=0,
         lt=2**16,
-        exclude_if=lambda white: not white,
         description="the value of white in images of 16 bits, such as 1023 for 10 bits; by default 65535, or a "
         "TIFF's SMaxSampleValue",
     )
     test_share: float = Field(
         default=0.1, gt=0, lt=1, description="the share of images for the test split if the source has none"
     )
-    near_share: float = Field(
-        default=NEAR_SHARE,
+    near_share: float = omitted(
+        NEAR_SHARE,
         ge=0,
         le=1,
         description="the largest share of test images with a near-duplicate among the training images",
-        exclude_if=lambda value: value == NEAR_SHARE,
     )
 
-    corrections: dict[str, str] = Field(
-        default_factory=dict,
-        description="reviewed labels, recorded in the store: identity of an image → its label; empty leaves it out",
-        exclude_if=operator.not_,
+    corrections: dict[str, str] = omitted(
+        {}, description="reviewed labels, recorded in the store: identity of an image → its label; empty leaves it out"
     )
-    forgotten: dict[str, str] = Field(
-        default_factory=dict,
+    forgotten: dict[str, str] = omitted(
+        {},
         description="images removed by `podline data forget`, recorded in the store: identity of an image → the reason",
-        exclude_if=operator.not_,
     )
 
     @property
@@ -133,11 +126,10 @@ class ImagesSettings(PictureSettings):
     group_column: str = Field(
         default="", description="the column of groups; detected by default; images of one group go to the same split"
     )
-    class_depth: int = Field(
-        default=0,
+    class_depth: int = omitted(
+        0,
         ge=0,
         description="the number of folders that name a class: with 1, cat/new belongs to the class cat; 0 for all",
-        exclude_if=operator.not_,
     )
     side: int = Field(default=64, ge=8, le=1024, description="the side of the square images in records, in pixels")
     fit: Fit = Field(
@@ -195,11 +187,10 @@ class ImagesSettings(PictureSettings):
 class ClassesSettings(ImagesSettings):
     """The settings of the data set ``images``: one class per image."""
 
-    labels_are_classes: bool = Field(
-        default=False,
+    labels_are_classes: bool = omitted(
+        False,
         description="take each label as the class of its whole image, including those that occur once, texts such as "
         "'a|b', and labels beside boxes",
-        exclude_if=lambda value: not value,
     )
 
     @property

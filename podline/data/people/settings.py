@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from podline.base.frozen import omitted
 from podline.data.images.settings import PictureSettings
 
 # Version of the records: raise it when a code change alters a byte.
@@ -24,41 +25,23 @@ class PeopleSettings(PictureSettings):
 
     after_decoding: ClassVar[frozenset[str]] = PictureSettings.after_decoding | {"max_people"}
 
-    side: int = Field(
-        default=368,
-        ge=32,
-        le=4096,
-        multiple_of=8,
-        exclude_if=lambda side: side == 368,
-        description="the side of the square that contains an image, in pixels",
+    side: int = omitted(
+        368, ge=32, le=4096, multiple_of=8, description="the side of the square that contains an image, in pixels"
     )
-    max_people: int = Field(
-        default=20,
-        ge=1,
-        le=127,
-        exclude_if=lambda people: people == 20,
-        description="the number of people that a record can hold",
+    max_people: int = omitted(20, ge=1, le=127, description="the number of people that a record can hold")
+    test_share: float = omitted(
+        0.2, gt=0, lt=1, description="the share of images for the test split if the source has a single annotation file"
     )
-    test_share: float = Field(
-        default=0.2,
-        gt=0,
-        lt=1,
-        exclude_if=lambda share: share == 0.2,
-        description="the share of images for the test split if the source has a single annotation file",
-    )
-    near_share: float = Field(
-        default=1.0,
+    near_share: float = omitted(
+        1.0,
         ge=0,
         le=1,
-        exclude_if=lambda share: share == 1,
         description="the largest share of test images with a near-duplicate among the training images; with 1, "
         "near-duplicates are not searched",
     )
 
-    turn: bool = Field(
-        default=False,
-        exclude_if=lambda turn: not turn,
-        description="rotate images by their EXIF orientation, if the annotations belong to the rotated images",
+    turn: bool = omitted(
+        False, description="rotate images by their EXIF orientation, if the annotations belong to the rotated images"
     )
 
     @property
@@ -81,19 +64,12 @@ class CocoSettings(PeopleSettings):
 class KeypointSettings(PeopleSettings):
     """The conversion settings of a user's keypoints; defaults come from the annotations."""
 
-    category: str = Field(
-        default="",
-        exclude_if=lambda name: not name,
-        description="the name of the category to learn, if categories differ in their joints",
+    category: str = omitted("", description="the name of the category to learn, if categories differ in their joints")
+    sigmas: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = omitted(
+        {}, description="the OKS constant of each joint; by default COCO's for a joint of the same name, else 0.05"
     )
-    sigmas: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
-        default_factory=dict,
-        exclude_if=lambda given: not given,
-        description="the OKS constant of each joint; by default COCO's for a joint of the same name, else 0.05",
-    )
-    mirrored: tuple[tuple[str, str], ...] | None = Field(
-        default=None,
-        exclude_if=lambda pairs: pairs is None,
+    mirrored: tuple[tuple[str, str], ...] | None = omitted(
+        None,
         description="pairs of joints that are swapped in mirrored images; [] for none; by default detected by name",
     )
 

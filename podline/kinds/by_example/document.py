@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from pydantic import Field
 
+from podline.base.frozen import omitted
 from podline.documents.any_evaluation import RunEvaluation, Scored
 
 
@@ -29,8 +30,8 @@ class ImageEvaluation(RunEvaluation[F_co], Generic[F_co]):
     """
 
     class_names: tuple[str, ...]
-    views: int = Field(default=1, exclude_if=lambda views: views == 1)
-    over_views: F_co | None = Field(default=None, exclude_if=lambda figures: figures is None)
+    views: int = omitted(1)
+    over_views: F_co | None = omitted(None)
 
     @property
     def examples(self) -> int:

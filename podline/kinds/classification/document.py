@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from podline.base.frozen import Frozen
+from podline.base.frozen import Frozen, omitted
 from podline.documents.metric import Metric
 from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
 
@@ -96,7 +96,7 @@ class Evaluation(ImageEvaluation[Figures]):
 
     per_class: tuple[ClassFigures, ...]
     confusion: tuple[tuple[int, ...], ...]
-    confused: tuple[tuple[int, int, int], ...] = Field(default=(), exclude_if=lambda confused: not confused)
+    confused: tuple[tuple[int, int, int], ...] = omitted(())
     calibration: tuple[CalibrationBin, ...]
     mistakes: tuple[Mistake, ...]
 

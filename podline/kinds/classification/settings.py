@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from podline.base.frozen import omitted
 from podline.data.records import LABEL
 from podline.recipes.task import TaskSettings
 
@@ -46,13 +47,9 @@ class ClassificationSettings(ImageSettings):
     has_error = True
 
     kind: str = "classification"
-    views: Literal[1, 2, 6] = Field(default=1, exclude_if=lambda views: views == 1)
-    class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0)]] | None = Field(
-        default=None, exclude_if=lambda weights: weights is None
-    )
-    sampling: Literal["shuffled", "balanced"] = Field(
-        default="shuffled", exclude_if=lambda sampling: sampling == "shuffled"
-    )
+    views: Literal[1, 2, 6] = omitted(1)
+    class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(gt=0)]] | None = omitted(None)
+    sampling: Literal["shuffled", "balanced"] = omitted("shuffled")
 
     @property
     def balanced_by(self) -> str | None:

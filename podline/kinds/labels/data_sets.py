@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
+from podline.base.frozen import omitted
 from podline.data.images.settings import AUTO, ImagesSettings
 from podline.recipes.datasets import DataSet
 
@@ -24,10 +23,8 @@ class LabelledImages(ImagesSettings):
     kind = "labels"
     several = True
 
-    joined_by: Literal["auto", "|", ";", ",", " ", "nothing"] = Field(
-        default=AUTO,
-        description="the separator of labels in a text; auto uses the first of |, ; and , in a column",
-        exclude_if=lambda value: value == AUTO,
+    joined_by: Literal["auto", "|", ";", ",", " ", "nothing"] = omitted(
+        AUTO, description="the separator of labels in a text; auto uses the first of |, ; and , in a column"
     )
 
     @property

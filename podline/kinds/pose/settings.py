@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from podline.base.frozen import Frozen, JsonObject
+from podline.base.frozen import Frozen, JsonObject, omitted
 from podline.documents.skeleton import SEVERAL, SUBJECTS, Pair
 from podline.recipes.augmentations import Augmentation
 from podline.recipes.model_settings import l2_has_layers
@@ -47,9 +46,7 @@ class PoseModelSettings(Frozen):
         l2_layers: prefixes of layer names; ``podline models describe`` lists the names.
     """
 
-    trunk: Literal["mobilenetv2", "efficientnet-lite0"] = Field(
-        default="mobilenetv2", exclude_if=lambda trunk: trunk == "mobilenetv2"
-    )
+    trunk: Literal["mobilenetv2", "efficientnet-lite0"] = omitted("mobilenetv2")
     width: float = Field(default=1.0, gt=0, le=8)
     features: int = Field(default=96, ge=8, le=1024)
     paf_stages: int = Field(default=2, ge=1, le=8)
@@ -99,7 +96,7 @@ class PoseAugmentationSettings(Augmentation):
     brightness: float = Field(default=0.0, ge=0, le=1)
     contrast: float = Field(default=0.0, ge=0, lt=1)
     saturation: float = Field(default=0.0, ge=0, le=1)
-    image_size: int = Field(default=0, ge=0, le=4096, exclude_if=operator.not_)
+    image_size: int = omitted(0, ge=0, le=4096)
 
     @model_validator(mode="after")
     def _ordered(self) -> PoseAugmentationSettings:
@@ -171,13 +168,13 @@ class PoseSettings(TaskSettings):
     kind: str = "pose"
     side: int = Field(default=368, ge=32, le=4096, multiple_of=8)
     max_people: int = Field(default=20, ge=1, le=127)
-    subjects: Literal["one", "several"] | None = Field(default=None, exclude_if=operator.not_)
+    subjects: Literal["one", "several"] | None = omitted(None)
     model: PoseModelSettings = PoseModelSettings()
     targets: PoseTargetSettings = PoseTargetSettings()
     emphasis: float = Field(default=0.0, ge=0, le=1000)
     augmentation: PoseAugmentationSettings = PoseAugmentationSettings()
     decoding: DecodingSettings = DecodingSettings()
-    pck_joints: Pair | None = Field(default=None, exclude_if=operator.not_)
+    pck_joints: Pair | None = omitted(None)
 
     @model_validator(mode="after")
     def _whole_cells(self) -> PoseSettings:
