@@ -86,7 +86,7 @@ def _gone() -> AutomationCore:
 
 
 def _again() -> AutomationCore:
-    """Return the automation that restarts a crashed run if it has started only once, by its run count."""
+    """Return the automation that restarts a run that crashed at its first start, recognised by a run count of 1."""
     # Unless a person has already restarted it with the button Retry.
     expect = [f"prefect.flow-run.{state}" for state in ("AwaitingRetry", "Scheduled", "Pending")]
     first = {**_RUNS, "prefect.run-count": ["1"]}

@@ -83,8 +83,8 @@ def _train(store: Store, trainings: Sequence[TrainSpec], seconds: float, ends: f
         left = plural(len(trainings) - trained, "more training")
         if time.monotonic() + seconds > ends:
             get_run_logger().info(
-                "%s %s; the next takes about %s, more than is left of promotion.seed_minutes; the next run of the "
-                "recipe continues",
+                "%s %s; the next training takes about %s, more than is left of promotion.seed_minutes; the next flow "
+                "run of the recipe begins with it",
                 left,
                 aim,
                 duration(seconds),

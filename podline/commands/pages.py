@@ -24,7 +24,7 @@ def page(text: str) -> str:
 
 
 def located(text: str) -> str:
-    """Replace ``docs/`` by the folder's path on this machine, in each path of a page in a text."""
+    """Replace ``docs/`` by the path of that folder on this machine, wherever a text names a page."""
     return _PAGE.sub(lambda _: f"{DOCS}/", text)
 
 

@@ -77,7 +77,7 @@ class DecodedRows:
 
 
 def joined(paths: Sequence[Path], shape: Sequence[int]) -> DecodedRows:
-    """Return decoded images of ``shape`` that are stored in consecutive files."""
+    """Describe the decoded images of ``shape`` in consecutive files as one sequence; a missing file has none."""
     length = row_bytes(shape)
     counts = [path.stat().st_size // length if path.exists() else 0 for path in paths]
     return DecodedRows(tuple(map(str, paths)), (0, *np.cumsum(counts).tolist()))

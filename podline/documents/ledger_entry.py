@@ -367,7 +367,7 @@ class Entry(Origin):
     promotion: PromotionSummary | None = None
     report: str = ""
     error: str = ""
-    cause: str = Field(default="", description="one line")
+    cause: str = ""
 
     @property
     def is_night(self) -> bool:

@@ -96,7 +96,7 @@ def time_spent(
         attempts: attempts of the run's stages, in order.
         lines: metrics of the run's training, in order; iterated once.
         events: events of the run's training.
-        around: class → seconds measured by the run's own process, without the time of stages.
+        around: class → seconds that the process which starts the stages spent outside of them.
     """
     spent, log = defaultdict[str, float](float, around), _Log(lines)
     # Prefect's time includes the delays before retries.

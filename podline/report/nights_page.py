@@ -223,7 +223,7 @@ def _answer(current: Sequence[_Row], nights: int, others: int) -> Iterator[Block
 
 
 def _look_first(current: Sequence[_Row]) -> Iterator[str]:
-    """Yield one line for each of the worst newest runs, with its problems."""
+    """Yield a line for each of the first runs with problems, and a line with the number of the others."""
     bad = [row for row in current if row.problems]
     for row in bad[:_NAMED]:
         stays = f"; {row.champion} stays champion" if row.champion not in ("", row.entry.run) else ""

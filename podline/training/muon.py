@@ -28,8 +28,8 @@ class Muon(keras.optimizers.Optimizer):
     """Orthogonalised momentum for the kernels of convolutions, Adam for all other variables.
 
     Jordan et al.: "Muon: An optimizer for hidden layers in neural networks", 2024. A convolution's kernel is treated as
-    a matrix with one row per filter. Its step is the learning rate times the matrix nearest to the momentum whose
-    singular values are about one, computed by three iterations of Newton and Schulz. Before the step the kernel is
+    a matrix with one row per filter. Its step is the learning rate times the momentum with singular values replaced
+    by about one, computed by three iterations of Newton and Schulz. Before the step the kernel is
     scaled to a norm of the square root of its number of filters, as in airbench, so that the rate is the angle by which
     a filter turns. This suits kernels before a batch norm, whose scale has no effect: those of convolutions without a
     bias.

@@ -312,7 +312,7 @@ class ScoringSteps:
         return Score(loss / examples, named, round(examples), outputs, targets)
 
     def _reduced(self, batch: Batch) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """Return the sums over a batch, and the kept values of its examples in the batch's order."""
+        """Run the step on all replicas; return sums over the batch, and values per example in the batch's order."""
         sums, kept = self._strategy.run(self._step, args=(batch,))
         added = [self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in sums]
         return added, [self._strategy.gather(value, axis=0) for value in kept]

@@ -190,7 +190,7 @@ class _Rows:
         self.facts, self.problems = facts, dict[int, Look]()
 
     def of(self, stamps: Numbers) -> Numbers:
-        """Return the newest row of each stamp, int64 (n,), or -1 if it has none."""
+        """Return the number of the newest row with each stamp, int64 (n,); -1 if no row has it."""
         known = np.append(self.facts["stamp"], 0)
         order = np.argsort(known, kind="stable")
         rows = order[np.searchsorted(known, stamps, "right", order) - 1]
