@@ -179,7 +179,7 @@ def test_each_example_meets_itself_in_another_order_and_new_ones_are_left_out(st
     assert found.difference.lost == np.sum((right[0] & ~right[1])[order])
     publish_dataset(store.uri, splits={"train": drawn(20, 5), "test": drawn(120, 2)}, fingerprint="f" * 16)
     others = side("c", right[1], drawn(120, 2)["label"], "f" * 16)
-    assert compare(store, before, others, silent()).comparison.why_unpaired.endswith("they share no examples")
+    assert compare(store, before, others, silent()).comparison.why_unpaired.endswith("share no test examples")
     elsewhere = before._replace(evaluation=before.evaluation.model_copy(update={"split": "train"}))
     assert (
         "the test sets differ: one run was evaluated on sample train, the other on sample test"
