@@ -13,7 +13,7 @@ from http_answers import Request, answering
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun
-from prefect.events import emit_event
+from prefect.events import Event, emit_event
 from prefect.events.related import tags_as_related_resources
 from prefect.states import Crashed, Failed, Pending, Running, Scheduled
 from prefect_servers import clear
@@ -54,8 +54,18 @@ def begun(client: SyncPrefectClient, run: UUID) -> None:
 def give_signs_of_life(client: SyncPrefectClient, runs: list[FlowRun]) -> None:
     """Send a heartbeat of each run as Prefect does; from now on, silence would be noticed."""
     resources, event = {f"prefect.flow-run.{run.id}": run for run in runs}, "prefect.flow-run.heartbeat"
-    for resource, run in resources.items():
-        emit_event(event, resource={"prefect.resource.id": resource}, related=tags_as_related_resources(run.tags))
+    sent = [
+        Event.model_validate(
+            {
+                "event": event,
+                "resource": {"prefect.resource.id": resource},
+                "related": tags_as_related_resources(run.tags),
+            }
+        )
+        for resource, run in resources.items()
+    ]
+    # Not by emit_event: its thread would add the tags of the flow run in which this process first sent an event.
+    client.request("POST", "/events", json=[each.model_dump(mode="json") for each in sent])
     wanted = {"filter": {"event": {"name": [event]}, "resource": {"id": [*resources]}}}
     # The server writes events down every five seconds.
     wait_until(lambda: len(client.request("POST", "/events/filter", json=wanted).json()["events"]) == len(runs))
