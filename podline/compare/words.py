@@ -12,7 +12,7 @@ Word = Literal["better", "worse", "noise"]
 
 
 class ChanceCase(StrEnum):
-    """Whether seeds and the choice of examples explain a difference; docs/explanation/comparison.md has the table."""
+    """The verdicts on whether seeds and the test examples explain a difference; docs/explanation/comparison.md."""
 
     USUAL = "no more than chance"
     RARE = "fewer than one pair of equal models in twenty differ as much; train another seed to decide"

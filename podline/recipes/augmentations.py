@@ -27,7 +27,7 @@ class Augmentation(Frozen):
 
     applied_by: ClassVar[str]
     beside_images: ClassVar[Literal["unchanged", "moved"] | None] = None
-    """What ``applied_by`` does to fields other than images, also in batches without images.
+    """The effect of ``applied_by`` on fields other than images, also in batches without images.
 
     ``unchanged``, or ``moved`` if it moves positions such as joints together with the image; None if unknown.
     """
