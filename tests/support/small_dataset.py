@@ -17,7 +17,7 @@ from podline.data.pixels import pixel_sums
 from podline.data.planning import plan_shards
 from podline.data.record_table import publish_records, rows_of
 from podline.data.records import IMAGE, LABEL, RecordLayout, label_feature, layout_of
-from podline.data.shards import Fill, publish_shard
+from podline.data.shards import Fill, write_shard
 from podline.documents.completion import Completion, artifact_of, completion_name, packed
 from podline.documents.feature import Feature
 from podline.documents.manifest import (
@@ -28,6 +28,7 @@ from podline.documents.manifest import (
     dataset_folder,
     listed_files,
     read_manifest,
+    shard_record,
 )
 from podline.documents.shard_table import ShardInfo, ShardTable
 from podline.recipes.kind_table import facts_named
@@ -126,8 +127,11 @@ def publish(
             part = slice(plan.first + start, plan.first + stop)
             return {name: values[part] for name, values in splits[plan.split].items()}
 
-        fill = filled_from(layout, read)
-        written[plan.split].append(publish_shard(store, folder, plan, layout, census, fill))
+        with store.workspace("dataset") as work:
+            shard = write_shard(work / plan.file, plan, layout, census, filled_from(layout, read))
+            store.publish_file(work / plan.file, f"{folder}/{plan.file}", replace=True)
+        store.publish_json(f"{folder}/{shard_record(plan.file)}", shard.model_dump(mode="json"), replace=True)
+        written[plan.split].append(shard)
     count = sum(sizes.values())
     usual = {"source": (), "converter": {}, "read": count, "written": count, "quarantined": ()}
     manifest = Manifest(
