@@ -37,7 +37,8 @@ def waiting(parent: int = os.getpid()) -> list[int]:
 
 def kill(process: int) -> None:
     os.kill(process, signal.SIGKILL)
-    wait_until(lambda: processes.parent(process) is None)
+    # /proc shows a zombie as soon as the main thread has ended, wait(2) when the last thread has.
+    wait_until(lambda: processes.exit_code(process) is not None)
 
 
 def victim_score(process: int) -> int:
