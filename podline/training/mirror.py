@@ -10,15 +10,15 @@ or of the bucket, and of the folder if both are equal. This module does not need
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import threading
 import time
+import traceback
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from podline.base.errors import OtherWriterError, PodlineError, PreemptedError, StoreUnavailableError
+from podline.base.errors import OtherWriterError, PodlineError, PreemptedError, StoreUnavailableError, one_line
 from podline.base.progress import Reporter
 from podline.base.stopwatch import measured
 from podline.documents.metrics_log import EVENTS, METRICS
@@ -68,7 +68,7 @@ class Mirror:
 
     @property
     def lost(self) -> bool:
-        """Return whether the store has been unavailable for longer than ``patience``, or refuses an upload."""
+        """Return whether the uploads ended early: the store has been away for ``patience``, or an upload failed."""
         return self._failure is not None
 
     def __enter__(self) -> Self:
@@ -99,6 +99,7 @@ class Mirror:
         Raises:
             StoreUnavailableError: the store is still unavailable; the run stays on this machine.
             OtherWriterError: another machine has taken over the run; this machine deletes its copy.
+            PodlineError: an upload failed; the run stays on this machine.
         """
         self._ending.set()
         while self._thread.is_alive():
@@ -108,25 +109,34 @@ class Mirror:
         if isinstance(self._failure, OtherWriterError):
             shutil.rmtree(self.near.local(self._folder), ignore_errors=True)
             raise self._failure from error
-        if self._failure is not None and (error is None or isinstance(error, PreemptedError)):
-            raise type(self._failure)(
+        if self._failure is not None:
+            message = (
                 f"{self._failure}; the run is kept in {self.near.local(self._folder)}; run the same command on this "
                 "machine to resume it"
-            ) from error
-        if error is None:
+            )
+            if error is None or isinstance(error, PreemptedError):
+                raise type(self._failure)(message) from error
+            self._reporter.warn(message)
+        elif error is None:
             shutil.rmtree(self.near.local(self._folder), ignore_errors=True)
 
     def _newest(self, store: Store) -> int:
         return next(iter(CheckpointFolder(store, self._folder, "").steps()), -1)
 
     def _keep_bringing(self) -> None:
-        while True:
-            last = self._ending.is_set()
-            done = self._tried()
-            if self.lost or (last and done):
-                return
-            # At the end no training runs, so this thread need not wait for new files.
-            self._ending.wait(_EVERY_SECONDS) if done else time.sleep(_RETRY_SECONDS)
+        try:
+            while True:
+                last = self._ending.is_set()
+                done = self._tried()
+                if last and done:
+                    return
+                # At the end no training runs, so this thread need not wait for new files.
+                self._ending.wait(_EVERY_SECONDS) if done else time.sleep(_RETRY_SECONDS)
+        except PodlineError as error:
+            self._failure = error
+        except Exception as error:
+            traceback.print_exc()
+            self._failure = PodlineError(f"cannot upload {self._folder}: {type(error).__name__}: {one_line(error)}")
 
     def _tried(self) -> bool:
         try:
@@ -137,10 +147,7 @@ class Mirror:
                 self._away_since = now
                 self._reporter.warn(f"{error}; training goes on, for up to {self._patience:g} s without the store")
             if now - self._away_since >= self._patience:
-                self._failure = error
-            return False
-        except PodlineError as error:
-            self._failure = error
+                raise
             return False
         if self._away_since is not None:
             self._reporter.log(f"{self._far.uri} is back; all files are uploaded")
@@ -153,8 +160,13 @@ class Mirror:
             writer.unless_lost()
         changed = False
         for name in sorted(self.near.list(self._folder), key=_turn):
-            with contextlib.suppress(FileNotFoundError):  # a checkpoint was replaced during the upload
-                changed |= self._bring_file(name, self.near.local(name))
+            path = self.near.local(name)
+            with explained("upload", path):
+                try:
+                    changed |= self._bring_file(name, path)
+                except FileNotFoundError as error:
+                    if error.filename != str(path):  # if equal, a checkpoint was replaced during the upload
+                        raise
         if changed:
             folder = CheckpointFolder(self.near, self._folder, "").folder
             there = set(self.near.list(folder))
