@@ -1,4 +1,4 @@
-"""Builds networks, loads their weights from files, and counts their parameters and operations."""
+"""Builds networks, loads weights from files, counts parameters and operations. The training loop is in training."""
 
 from podline import use_tensorflow
 from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
