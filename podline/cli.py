@@ -18,7 +18,7 @@ from podline.base.errors import PreemptedError, exit_codes
 from podline.base.interruptions import Interruption, interruptible
 from podline.base.plain import plain
 from podline.commands import pages
-from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
+from podline.settings.tensorflow_noise import quiet_tensorflow
 
 
 class ListedCommand(NamedTuple):

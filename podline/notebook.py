@@ -36,10 +36,10 @@ from podline.ledger.requests import Request, evaluate_spec, performed
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.settings.machine import load
+from podline.settings.tensorflow_noise import quiet_tensorflow
 from podline.stages.base import JUDGED
 from podline.stages.from_recipe import fitted, training_spec
 from podline.stages.specs import ConvertResult, EvaluateResult, TrainResult
-from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
 from podline.stages.table import CONVERT, INPUT_SPEED, LR_FIND, PREDICT, SHOW, TRAIN
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
 from podline.store.opening import open_store

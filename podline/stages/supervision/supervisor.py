@@ -38,6 +38,7 @@ from podline.base.errors import (
 from podline.base.figures import size
 from podline.base.progress import Event, Listener, Reporter, beside, from_line, report_stage
 from podline.settings.machine import Settings, cluster
+from podline.settings.tensorflow_noise import NOISE
 from podline.stages.base import Result, Spec
 from podline.stages.first_cause import tell_cause
 from podline.stages.specs import TrainSpec
@@ -45,7 +46,6 @@ from podline.stages.supervision import processes
 from podline.stages.supervision.child import Order, worker_suffix
 from podline.stages.supervision.stacks import STACKS_SIGNAL, where
 from podline.stages.supervision.starts import ChildProcess, child_process, start_following
-from podline.stages.supervision.tensorflow_noise import NOISE
 from podline.stages.table import Stage, stage_of
 from podline.store import locks
 from podline.store.contract import Store, explained

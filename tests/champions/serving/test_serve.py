@@ -29,10 +29,10 @@ from trained_runs import trained
 
 from podline.base.errors import ArtifactError, SettingsError, StoreUnavailableError
 from podline.base.progress import silent
+from podline.champions.exporting import export
 from podline.champions.exports import lite_model
 from podline.champions.promote import promote
 from podline.champions.serving import model
-from podline.champions.serving.exporting import export
 from podline.champions.serving.model import Follower, load_served
 from podline.champions.serving.server import MAX_BODY, MAX_CONNECTIONS
 from podline.cli import cli
@@ -366,7 +366,7 @@ def test_a_model_that_cannot_be_converted_leaves_no_file(store: Store, tmp_path:
     def fails(*_: object) -> bytes:
         raise NotImplementedError("no such operation")
 
-    monkeypatch.setattr("podline.champions.serving.exporting.lite_file", fails)
+    monkeypatch.setattr("podline.champions.exporting.lite_file", fails)
     with pytest.raises(ArtifactError, match="as tflite: NotImplementedError: no such operation; give another --format"):
         export(export_spec(store, "tflite", tmp_path / "model.tflite"), silent())
     assert not list(tmp_path.iterdir())

@@ -14,8 +14,8 @@ from several_labels import COLOURS, as_joined, drawn
 
 from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
+from podline.champions.exporting import export
 from podline.champions.promote import promote
-from podline.champions.serving.exporting import export
 from podline.compare.comparison import compare
 from podline.compare.known import Evaluated
 from podline.contract.answers import CommonExamples
