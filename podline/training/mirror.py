@@ -159,7 +159,7 @@ class Mirror:
         if writer := writer_of(self._far, self._folder):
             writer.unless_lost()
         changed = False
-        for name in sorted(self.near.list(self._folder), key=_turn):
+        for name in sorted(self.near.list(self._folder), key=self._turn):
             path = self.near.local(name)
             with explained("upload", path):
                 try:
@@ -186,9 +186,8 @@ class Mirror:
         self._brought[name] = mark
         return True
 
-
-def _turn(name: str) -> tuple[int, str]:
-    """Return the sort key of uploads: a file is uploaded before those that refer to it."""
-    if "/stages/" in name:
-        return 2, name
-    return int("/checkpoints/" in name and name.endswith(".json")), name
+    def _turn(self, name: str) -> tuple[int, str]:
+        """Return the sort key of uploads: a file is uploaded before those that refer to it."""
+        if name.startswith(f"{self._folder}/stages/"):
+            return 2, name
+        return int(name.startswith(f"{self._folder}/checkpoints/") and name.endswith(".json")), name
