@@ -283,8 +283,12 @@ def with_whole_numbers(labels: Texts, settings: ImagesSettings) -> Texts:
     numbers = whole_numbers(targets.class_names(text for text in labels.values if text))
     if not numbers:
         return labels
-    named = [[numbers[name] for name in targets.class_names([text] if text else [])] for text in labels.values]
-    texts = [targets.text(names if settings.several else names[0]) if names else "" for names in named]
+
+    def renamed(text: str) -> str:
+        names = [numbers[name] for name in targets.class_names([text] if text else [])]
+        return targets.text(names if settings.several else names[0]) if names else text
+
+    texts = [*map(renamed, labels.values)]
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     return Texts([*places], np.array([*(places[text] for text in texts), -1], np.int32)[labels.codes])
 
