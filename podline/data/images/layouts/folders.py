@@ -95,9 +95,7 @@ class Folders(Layout):
         classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
         if not depth and len(named := _class_folders(folders)) < 2:
             if images and named and settings.targets.least_classes > 1:
-                raise SourceError(
-                    f"got one class, {printable('/'.join(*named))!r}, expected two at least; add another class folder"
-                )
+                raise SourceError(_one_class(*named))
             return None  # for example train/1.jpg, test/1.jpg
         return cls(files.asked, depth, folders, settings.class_depth) if len(classes) > 1 else None
 
@@ -230,8 +228,11 @@ def _require_most(found: _SplitFolders, folders: Mapping[Folder, int]) -> None:
     total = sum(folders[folder] for folder, (split, name) in places.items() if name or not split)
     elsewhere = {folder: folders[folder] for folder, (split, _) in places.items() if not split}
     beside = sum(elsewhere.values())
-    if len({name for _, name in places.values() if name}) > 1 and beside < _MOST * total:
+    names = {name for _, name in places.values() if name}
+    if len(names) > 1 and beside < _MOST * total:
         return
+    if not elsewhere:  # for example raw/train/cat/1.jpg, raw/test/1.jpg
+        raise SourceError(_one_class(*names))
     split = next(folder[: found.depth + 1] for folder, (split, _) in places.items() if split)
     place = max(elsewhere, key=elsewhere.__getitem__)
     raise SourceError(
@@ -240,11 +241,15 @@ def _require_most(found: _SplitFolders, folders: Mapping[Folder, int]) -> None:
     )
 
 
+def _one_class(name: Folder) -> str:
+    return f"got one class, {printable('/'.join(name))!r}, expected two at least; add another class folder"
+
+
 def _unclear(named: Sequence[Folder]) -> str:
     parents = sorted({folder[:at] for folder in named for at, part in enumerate(folder) if part.lower() in TRAINING})
     if len(parents) > 1:
         shown = [_path((*parent, "train")) for parent in parents[:3]]
-        sources = " or ".join(_path(parent).rstrip("/") for parent in parents[:3] if parent) or "one"
+        sources = " or ".join(_path(parent).rstrip("/") for parent in parents[:3] if parent)
         return (
             f"several folders have splits ({', '.join(shown)}), and how they belong together is unknown; "
             f"give one of them as the source ({sources}), or sort the images into train/<class>/* and test/<class>/*"
