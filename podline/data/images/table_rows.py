@@ -27,6 +27,7 @@ PARQUET = ".parquet"
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", PARQUET)
 _MARKS = ",;\t|"
 _FIRST = 20  # lines in which the separator is detected
+_FIRST_ROWS = 200  # rows of JSON Lines in which columns are detected, since a row may omit some
 _SEP = re.compile(r'"?sep=(.)"?[,;\t]*\s*')  # a first line by which Excel names the separator
 ROWS_AT_ONCE = 10_000
 """Number of rows of a Parquet file that are read at a time, unless they have images."""
@@ -44,13 +45,16 @@ class Row(NamedTuple):
 
 
 def header_of(table: ListedFile) -> list[str]:
-    """Return the names of a table's columns; those from folder names, such as ``label=cat`` (Hive), come last."""
+    """Return the names of a table's columns; those from folder names, such as ``label=cat`` (Hive), come last.
+
+    The columns of JSON Lines are those of the first :data:`_FIRST_ROWS` rows.
+    """
     if table.ends(PARQUET):
         names = schema_of(table).names
     elif table.ends(".csv", ".tsv"):
         names = next((names for _, names in _lines(table)), [])
     else:
-        names = next((row.values for row in _objects(table)), {})
+        names = dict.fromkeys(name for row in islice(_objects(table), _FIRST_ROWS) for name in row.values)
     return [*map(cleaned, names), *_folders(table)]
 
 
@@ -73,14 +77,19 @@ def schema_of(file: ListedFile) -> pa.Schema:
 
 
 def parquet_rows(file: ListedFile, columns: Sequence[str], at_once: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file with some columns; a list of bytes becomes ``bytes``."""
+    """Yield the rows of a Parquet file, with some columns and those of its folders; a list of bytes becomes ``bytes``.
+
+    Names are cleaned, as in :func:`header_of`; columns that the file lacks are omitted.
+    """
     folders = _folders(file)
     wanted = [column for column in columns if column and column not in folders]
     with opened(file, "Parquet"), pq.ParquetFile(file.path, buffer_size=_BUFFER, pre_buffer=False) as parquet:
+        stored = {cleaned(name): name for name in parquet.schema_arrow.names}
+        wanted = [stored.get(column, column) for column in wanted]
         for batch in parquet.iter_batches(at_once, columns=wanted, use_threads=False):
-            values = map(_values, batch.columns)
+            values, names = map(_values, batch.columns), [*map(cleaned, batch.schema.names)]
             for row in zip(*values, strict=True) if wanted else [()] * batch.num_rows:
-                yield {**dict(zip(batch.schema.names, row, strict=True)), **folders}
+                yield {**dict(zip(names, row, strict=True)), **folders}
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
@@ -172,4 +181,4 @@ def _objects(table: ListedFile) -> Iterator[Row]:
                     raise SourceError(
                         f"{table.path}: line {number} is {shortened(values)}, expected an object; correct the line"
                     )
-                yield Row(f"{table.name}:{number}", values)
+                yield Row(f"{table.name}:{number}", {cleaned(name): value for name, value in values.items()})

@@ -120,6 +120,21 @@ READ: dict[str, Read] = {
         texts("a.csv", "image,label", *rows("007", "7", "8")), {"007": 8, "7": 8, "8": 8}, "'007' and '7'.*one name"
     ),
     "blanks and marks": Read(texts("a.csv", f"{BOM} image , label ", *rows("cat\u00a0", f"{BOM}cat", "dog", "dog "))),
+    "blanks in names of JSON Lines": Read(
+        texts("a.jsonl", *rows("cat", "dog", form='{{"image": "{at}.png", " label ": "{label}"}}'))
+    ),
+    "blanks in names of Parquet": Read(parquet("a.parquet", **{" label ": ["cat", "dog"]})),
+    "a column that the first row omits": Read(
+        texts(
+            "a.jsonl",
+            '{"image": "0.png", "label": "cat"}',
+            *rows("dog", form='{{"image": "{at}.png", "label": "{label}", "split": "train"}}', start=1, count=11),
+            *rows("cat", form='{{"image": "{at}.png", "label": "{label}", "split": "train"}}', start=12, count=4),
+            *rows("cat", "dog", form='{{"image": "{at}.png", "label": "{label}", "split": "test"}}', start=16, count=8),
+        ),
+        (16, 8),
+        "tested on test",
+    ),
     "a label in two forms": Read(
         texts("a.csv", "image,label", *rows(NFD, unicodedata.normalize("NFC", NFD), "x")), {"Åse ñandú": 16, "x": 8}
     ),
