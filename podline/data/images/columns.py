@@ -195,6 +195,8 @@ def class_columns(
         mark = settings.joining
         texts = (value_in(row, found.label) for row in rows()) if mark is None else ()
         return found._replace(mark=_mark_in(texts) if mark is None else mark)
+    if not names:
+        raise NoColumnError(f"{where} has no columns, expected those of files and labels; add a header")
     if missing := next((what for what in ("file", "label") if not getattr(found, what)), ""):
         if any(name.lower().endswith((*IMAGE_ENDINGS,)) for name in names):
             raise SourceError(
@@ -217,7 +219,8 @@ def known_columns(where: str, names: Sequence[str], settings: ImagesSettings, fi
     """
     given = {what: getattr(settings, f"{what}_column") for what in _KNOWN} | ({"file": file} if file else {})
     file, label, split, group = (_column(where, names, what, given[what]) for what in _KNOWN)
-    flags = () if given["split"] == NONE else _flags([split] if split else names)
+    free = [split] if split else [name for name in names if name not in (file, label, group)]
+    flags = () if given["split"] == NONE else _flags(free)
     found = Columns(file, label, "" if flags else split, group, flags)
     read = {"", *found.names, *(name.partition(".")[0] for name in found.names)}
     return found._replace(unread=tuple(name for name in names if name not in read))

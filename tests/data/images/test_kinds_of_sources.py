@@ -135,6 +135,9 @@ READ: dict[str, Read] = {
         (16, 8),
         "tested on test",
     ),
+    "a label named like a split": Read(
+        texts("a.csv", "image,is_valid", *rows("0", "1")), {"0": 12, "1": 12}, settings={"label_column": "is_valid"}
+    ),
     "a label in two forms": Read(
         texts("a.csv", "image,label", *rows(NFD, unicodedata.normalize("NFC", NFD), "x")), {"Åse ñandú": 16, "x": 8}
     ),
@@ -306,6 +309,7 @@ REFUSED: dict[str, tuple[Write, str]] = {
         texts("submission.csv", "image,label", *rows("cat", "dog")),
         "submission.csv has predicted labels.*give the table",
     ),
+    "an empty table": (texts("a.csv"), "a.csv has no columns, .*add a header"),
     "objects": (
         texts("a.jsonl", *rows("cat", "dog", form=OBJECTS)),
         "'category' holds objects.*label_column=category.title",

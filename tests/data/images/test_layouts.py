@@ -281,7 +281,7 @@ GOOD_LINE = json.dumps({"file_name": "all/000.png", "label": "cat"})
         ("parquet", bad_metadata, "cannot be read as Parquet with metadata of Hugging Face"),
         ("csv", lines('file_name,label\n"open,cat\n'), "cannot be read as a table"),
         ("csv", lines("file_name,label,label\na,b,c\n"), "has 2 columns named 'label' vs one; rename the others"),
-        ("csv", lines(""), "but none for files"),
+        ("csv", lines(""), "has no columns, expected those of files and labels"),
         ("csv", lines("file_name,label\n\udcff,cat\n"), "save it as CSV in UTF-8"),
         ("jsonl", lines(f"{GOOD_LINE}\n{'[' * 100_000}\n"), "line 2 (is|cannot)"),
         ("jsonl", lines(f"{GOOD_LINE}\n[1]\n"), "line 2 (is|cannot)"),
