@@ -207,6 +207,13 @@ READ: dict[str, Read] = {
         {"cat": 8, "dog": 8},
         "test.csv is not read.*none for labels",
     ),
+    "a table that cannot be read": Read(
+        both(
+            texts("train.csv", "image,label", *rows("cat", "dog")),
+            lambda folder: (folder / "val.csv").write_bytes(b"image,label\n\xff"),
+        ),
+        line="val.csv is not read.*: cannot be read as a table: Unicode.*UTF-8",
+    ),
     "joined tables": Read(
         both(
             texts("a.csv", "image,label", *rows("cat", count=12)),

@@ -99,6 +99,7 @@ class Tables(Layout):
     Attributes:
         tables: the tables with labels; either all contain images, or all contain file names.
         passed: the tables without usable labels; the files that only they name are not read.
+        unusable: the names of other tables with files and labels, and why they are not read.
         around: the files that the tables may name.
         settings: settings of the conversion.
         said: series of tables → the values in its label column, complete after the last item.
@@ -106,6 +107,7 @@ class Tables(Layout):
 
     tables: Sequence[ClassTable]
     passed: Sequence[ClassTable]
+    unusable: Sequence[tuple[str, str]]
     around: Listing
     settings: ImagesSettings
     said: dict[str, LabelColumn] = field(default_factory=lambda: defaultdict(LabelColumn), init=False, compare=False)
@@ -121,7 +123,7 @@ class Tables(Layout):
         Raises:
             SourceError: no table has labels, or a table with images is damaged or has other columns than the others.
         """
-        found, problems = list[ClassTable](), list[str]()
+        found, problems, unusable = list[ClassTable](), list[str](), list[tuple[str, str]]()
         for file in files.ending(*ENDINGS):
             images = _image_columns(file, settings) if file.ends(PARQUET) else []
             try:
@@ -130,6 +132,8 @@ class Tables(Layout):
                 if images:
                     raise
                 problems.append(str(error))
+                if not isinstance(error, NoColumnError):  # other tables may be beside the images
+                    unusable.append((file.name, str(error).removeprefix(file.path).lstrip(": ")))
         tables = [table for table in found if not table.passed]
         tables = [table for table in tables if table.has_images] or tables
         passed = [table for table in found if table.passed]
@@ -142,7 +146,7 @@ class Tables(Layout):
                     f"{other.file.path} has other columns or class names than {one.file.path}; give one data set"
                 )
         read = [table.file for table in (*tables, *passed)]
-        return cls(read, tables, passed, files.around, settings) if tables else None
+        return cls(read, tables, passed, unusable, files.around, settings) if tables else None
 
     @property
     def words(self) -> str:
@@ -153,8 +157,12 @@ class Tables(Layout):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return a line for each table that is not read, for tables read as one, and for tables with a single label."""
+        """Return a line for each table that is not read, for tables read as one, and for tables with a single label.
+
+        Tables without a column of files are omitted.
+        """
         lines = [f"{printable(table.file.name)} {_PASSED}: it {table.passed}" for table in self.passed]
+        lines += [f"{printable(name)} {_PASSED}: {problem}" for name, problem in self.unusable]
         names = {table.series: printable(table.file.name) for table in self.tables}
         joined = [name for series, name in names.items() if series != split_in_name(name)]
         if joined[1:] and not (self.tables[0].columns.split or self.tables[0].columns.flags):
