@@ -131,6 +131,9 @@ class Keypoints(Layout):
                 skeleton, notes = self._skeleton(entries, file)
                 self.known.update({SKELETON: skeleton.model_dump(mode="json"), NOTES: notes})
             listed = [entry for entry in entries.images if entry.name]
+            if not listed:
+                why = next((f": {entry.record}: {entry.problem}" for entry in entries.images), "")
+                raise SourceError(f"{file} lists no valid image{why}; correct the entries of its list images")
             root, places, unlisted = images.places([entry.name for entry in listed], file, self.top)
             refuse_twice(listed, "file", places)
             found = {id(entry): place for entry, place in zip(listed, places, strict=True)}

@@ -135,6 +135,11 @@ def each(entries: str, change: Callable[[dict[str, Any]], object]) -> Callable[[
             "has 5 names of keypoints, but its annotations have 4.33333 joints",
         ),
         (each("images", lambda entry: entry.update(file_name="gone.png")), "none of its images .gone.png"),
+        (
+            each("images", lambda entry: entry.pop("id")),
+            r"mice.json lists no valid image: images\[0\]: its id is missing.*; correct the entries of its list images",
+        ),
+        (lambda made: made.update(images=[]), r"lists no valid image: annotations\[0\]: there is no image 1; correct"),
     ],
 )
 def test_what_cannot_be_learned_is_refused_in_a_line(
