@@ -27,6 +27,7 @@ from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data.letterbox import LetterBox
 from podline.data.people.image import chosen
+from podline.data.people.layouts import has_annotations
 from podline.data.people.source import people_of
 from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader
@@ -236,6 +237,11 @@ def assert_joints_are_where_they_were(spec: ConvertSpec, annotations: dict[str, 
         assert truth["categories"][0]["keypoints"] == list(manifest.skeleton.annotated)
     assert not wanted
     return checked
+
+
+def test_a_file_that_cannot_be_read_has_no_annotations(tmp_path: Path) -> None:
+    (tmp_path / "a.json").symlink_to("/proc/self/mem")  # its first byte cannot be read, even by root
+    assert not has_annotations(tmp_path)
 
 
 def test_data_check_says_what_a_conversion_would_make_of_keypoints(tmp_path: Path) -> None:
