@@ -214,7 +214,7 @@ def folders_around(place: Path, settings: ConverterSettings) -> list[Path]:
     """Return the folders with files to which a source may refer: those of the settings, else a table's folder."""
     if settings.folders:
         return [_above(place) / Path(name).expanduser() for name in settings.folders]
-    return [place.parent] if place.is_file() and place.suffix not in _ARCHIVES else []
+    return [place.parent] if place.is_file() and place.suffix.lower() not in _ARCHIVES else []
 
 
 def _above(place: Path) -> Path:
