@@ -37,7 +37,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class Row(NamedTuple):
-    """A row: its location in the table, and its values by column or the reason why it is invalid."""
+    """A row: its location in the table, its values by column, and why it is invalid; empty if it is valid."""
 
     key: str
     values: Mapping[str, Any]
@@ -111,7 +111,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _folders(table: ListedFile) -> dict[str, str | None]:
-    """Return the columns that a table has by the names of its folders, with their value."""
+    """Return the columns that the names of a table's folders give, with their value; None for Hive's null."""
     return {unquote(name): None if text == _NULL else unquote(text) for name, text in _PART.findall(table.name)}
 
 
@@ -126,7 +126,11 @@ def _records(table: ListedFile) -> Iterator[Row]:
 
 
 def _lines(table: ListedFile) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and values of each non-empty line in a CSV or TSV file."""
+    """Yield the number of the last line and the values of each non-empty row in a CSV or TSV file.
+
+    Raises:
+        SourceError: the file cannot be read as a table, or its first line is too long.
+    """
     with (
         opened(table, "a table", "save it as CSV in UTF-8"),
         Path(table.path).open(encoding="utf-8-sig", newline="") as stream,
@@ -155,7 +159,7 @@ def _without_blanks(line: str) -> str:
 
 
 def mark_of(lines: Sequence[str]) -> str:
-    """Return the separator with which most lines have as many values as the first line, at least two."""
+    """Return the separator with which most lines have as many values as the first, at least two; a comma if none."""
 
     def fitting(mark: str) -> tuple[int, int]:
         try:
@@ -169,7 +173,11 @@ def mark_of(lines: Sequence[str]) -> str:
 
 
 def _objects(table: ListedFile) -> Iterator[Row]:
-    """Yield the non-empty lines of a JSON Lines file as rows."""
+    """Yield the non-empty lines of a JSON Lines file as rows.
+
+    Raises:
+        SourceError: the file cannot be read, or a line is not an object.
+    """
     with opened(table, "JSON Lines"), Path(table.path).open("rb") as stream:
         number = 0
         while line := stream.readline(bounds.ENTRY_LETTERS):

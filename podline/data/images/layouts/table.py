@@ -66,7 +66,7 @@ class ClassTable(NamedTuple):
         file: the file of the table.
         columns: the roles of the table's columns.
         has_images: whether the column of files contains the images themselves.
-        class_names: names of the classes by label, if the file has them.
+        class_names: names of the classes by label; empty if the file has none.
         passed: why the table's labels are not read; empty if they are.
     """
 
@@ -102,7 +102,7 @@ class Tables(Layout):
         unusable: the names of other tables with files and labels, and why they are not read.
         around: the files that the tables may name.
         settings: settings of the conversion.
-        said: series of tables → the values in its label column, complete after the last item.
+        said: series of tables → the values in their label columns, complete after the last item.
     """
 
     tables: Sequence[ClassTable]
@@ -118,10 +118,10 @@ class Tables(Layout):
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return the tables that have labels and files, or that contain images.
+        """Return the tables that have labels and files, or those that contain images; None if there is no table.
 
         Raises:
-            SourceError: no table has labels, or a table with images is damaged or has other columns than the others.
+            SourceError: no table has usable labels, or tables with images are damaged or differ in their columns.
         """
         found, problems, unusable = list[ClassTable](), list[str](), list[tuple[str, str]]()
         for file in files.ending(*ENDINGS):
@@ -175,13 +175,19 @@ class Tables(Layout):
         return lines
 
     def reads(self, file: ListedFile, /) -> bool:
-        """Return whether a file is a table, or is named in a table."""
+        """Return whether a file is a table that is read or passed over, or is named in one."""
         if super().reads(file) or self.tables[0].has_images:
             return super().reads(file)
         return hash(self.around.relative(file.path)) in self._rows
 
     def items(self) -> Iterator[Item]:
-        """Yield an item for each row of each table; at the end of tables with images, check the labels."""
+        """Yield an item for each row of each table, or for each file with all its labels if images may have several.
+
+        Labels are checked before the first item; in tables with images, after the last.
+
+        Raises:
+            SourceError: a table cannot be read, labels are not classes, or too many files have several rows.
+        """
         if self.tables[0].has_images:
             yield from self._items(self.tables, self.said)
             self._check_labels()
@@ -215,7 +221,7 @@ class Tables(Layout):
 
     @cached_property
     def _rows(self) -> Counter[int]:
-        """Return hash of an item's key → number of labelled rows; 0 for files that only tables without labels name."""
+        """Return hash of an item's key → number of rows in tables with labels; 0 for files that only others name."""
         rows = Counter(hash(item.key) for item in self._items(self.tables, self.said))
         self._check_labels()
         passed = (table for table in self.passed if table.columns.file and not table.has_images)
@@ -226,7 +232,7 @@ class Tables(Layout):
         """Return file → items for files with several rows.
 
         Raises:
-            SourceError: too many files have several rows.
+            SourceError: too many files have several rows, and an image has one label.
         """
         counts = [count for count in self._rows.values() if count]
         wanted, allowed = sum(count > 1 for count in counts), 1.0 if self.settings.several else _MAX_REPEATED
@@ -268,7 +274,7 @@ class Tables(Layout):
         return Item(files[0].name, Place(files[0].path), label, split, group)
 
     def _named(self, table: ClassTable, name: str) -> tuple[str, list[ListedFile]]:
-        """Return the path that a table names, and the files there, possibly with another extension."""
+        """Return the path that a table names, and the files there; a path without an image's extension may get one."""
         inside = self.around.relative(name)
         folder = "" if self.settings.images or inside != name else posixpath.dirname(table.file.name)
         path = posixpath.normpath(posixpath.join(folder, inside))
@@ -299,7 +305,7 @@ def _table(file: ListedFile, images: Sequence[str], settings: ImagesSettings, *,
         is_asked: whether the user gave the table itself as the source, so that its labels are read whatever its name.
 
     Raises:
-        SourceError: a column of files or labels is missing, or the labels are not classes.
+        SourceError: the table cannot be read, a column of files or labels is missing, or the labels are not classes.
     """
     header, image = header_of(file), images[0] if images else ""
     if images[1:]:
@@ -330,7 +336,10 @@ def _image_columns(file: ListedFile, settings: ImagesSettings) -> list[str]:
 
 
 def _are_images(file: ListedFile, column: str) -> bool:
-    """Return whether a column contains images, not texts stored as bytes (Impala, Spark) or short lists of numbers."""
+    """Return whether a column contains images, not texts stored as bytes (Impala, Spark) or short lists of numbers.
+
+    The first value decides; a column without values counts as images.
+    """
     values = (row[column] for row in parquet_rows(file, [column], _IMAGES))
     first = next((value for value in values if value is not None), {})
     data = _bytes_of(first)
@@ -362,9 +371,10 @@ def _class_names(file: ListedFile, label: str) -> tuple[str, ...]:
 
 
 def _joined(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]], settings: ImagesSettings) -> Iterator[Item]:
-    """Yield the items; join the rows of a file into one item with all labels, or give them a reason.
+    """Yield the items; join the rows of a file into one item with all labels, or give rows a reason.
 
-    Rows are joined only if an image may have several labels. Items with a reason stay unchanged.
+    Rows are joined if an image may have several labels. Else rows that differ, and repetitions of equal rows, get a
+    reason. Items with a reason stay unchanged.
     """
     before = set[str]()
     for item in items:
