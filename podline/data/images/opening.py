@@ -61,15 +61,17 @@ def open_images(
 
     Args:
         dataset: the data set.
-        source: a folder or a file.
+        source: a folder or a file, here or in ``gs://``.
         settings: where images and classes are found, and the form of the records.
         work: the cache folder.
         wanted: returns whether a file of a bucket is needed, given its name.
         inspect: leaves out images with invalid targets; called before splits are decided.
 
     Raises:
-        SettingsError: the settings belong to another kind of task than the data set.
-        SourceError: the source has no known layout, too few classes, or a split without images.
+        SettingsError: the settings belong to another kind of task than the data set, or a layout cannot be imported.
+        SourceError: the source cannot be read, or has no known layout, too few classes, or a split without images; or
+            see :func:`podline.data.images.deciding.decide`.
+        ArtifactError: an object of a bucket was replaced.
         StoreError: the cache folder cannot be written, or a bucket cannot be read.
     """
     if settings.targets and settings.kind != dataset.kind:

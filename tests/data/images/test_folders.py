@@ -124,6 +124,9 @@ def test_split_folders_without_classes_are_no_class_folders_and_one_class_is_nam
     for folders in ("images/train images/val", "train/images valid/images", "images"):
         with pytest.raises(SourceError, match="one class, 'images', expected two at least"):
             found(*folders.split())
+    for folders in ("raw/train/cat raw/test", "raw/train/cat raw/train"):
+        with pytest.raises(SourceError, match="got one class, 'cat', expected two at least"):
+            found(*folders.split())
 
 
 def test_splits_are_those_of_the_folders_also_of_folders_within(tmp_path: Path) -> None:

@@ -119,6 +119,15 @@ def test_bad_rows_and_equal_images_with_other_labels_and_labels_never_trained_on
     assert left["pictures/rare.png"] == "is of the class 'mauve', which no training image is"
 
 
+def test_images_without_labels_are_kept_if_labels_are_numbers(tmp_path: Path) -> None:
+    number = {"blue": 1.0, "green": 2, "red": 30}
+    images = [each._replace(labels=[number[name] for name in each.labels]) for each in drawn(40)]
+    as_json_lines(tmp_path / "raw", images)
+    source = opened(tmp_path / "raw")
+    assert (source.class_names, source.quarantined) == (("1", "2", "30"), ())
+    assert sum(not labels for labels in labels_of(source).values()) == sum(not each.labels for each in images) > 0
+
+
 def test_a_comma_can_be_part_of_a_name(tmp_path: Path) -> None:
     as_files(tmp_path / "raw", images := drawn(40))
     rows = [f'pictures/{each.name},"{"|".join(each.labels) and "tench, fish"}",{each.split}' for each in images]
