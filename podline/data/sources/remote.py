@@ -71,7 +71,8 @@ def _downloaded(uri: str, work: Path, wanted: Callable[[str], bool]) -> Path:
     store, there = objects_of(uri)
     with tempfile.TemporaryFile("w+") as listing:
         state = digests.of_list([found.name, found.version] for found in _write_wanted(uri, there, wanted, listing))
-        folder = work / "remote" / digests.of_json([store.uri, state])[:32]
+        # Placeholders have a folder of their own: decoding on this machine would read their zeros as images.
+        folder = work / ("placeholders" if DECODING.get() else "remote") / digests.of_json([store.uri, state])[:32]
         listing.seek(0)
         count = sum(1 for _ in listing)
         listing.seek(0)
@@ -115,9 +116,10 @@ def _links(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Pa
                 _write_placeholder(found, path)
                 return path
             copy = store.local(found.name, found)
-            if not (path.is_symlink() and path.readlink() == copy):
-                with contextlib.suppress(FileExistsError):  # another process makes the same link
-                    path.symlink_to(copy)
+            if os.path.lexists(path) and not (path.is_symlink() and path.readlink() == copy):
+                path.unlink(missing_ok=True)  # a placeholder of an older release, or a link into a moved cache
+            with contextlib.suppress(FileExistsError):  # the same link, perhaps from another process
+                path.symlink_to(copy)
         return path
 
     return in_order(link, objects, store.parallel)
@@ -126,8 +128,6 @@ def _links(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Pa
 def _write_placeholder(found: Listed, path: Path) -> None:
     """Write a sparse file that represents an object of the bucket, unless it exists."""
     generation = int(found.version)
-    if path.is_symlink():  # a link to a copy, for a conversion on this machine
-        path.unlink()
     if not (path.exists() and path.stat().st_mtime_ns == generation):
         path.touch()
         os.truncate(path, found.bytes)
