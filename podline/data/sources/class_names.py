@@ -71,7 +71,7 @@ def whole_numbers(names: Iterable[str]) -> dict[str, str]:
     numbers = dict[str, str]()
     for name in names:
         number = Decimal(name.replace(",", ".")) if _WHOLE.fullmatch(name) else Decimal("0.5")
-        if number % 1:
+        if number != number.to_integral_value():  # not `% 1`, which fails for more than 28 digits
             return {}
         numbers[name] = str(int(number))
     return numbers
