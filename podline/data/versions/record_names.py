@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from podline.base.errors import ArtifactError, SettingsError
 from podline.base.plain import plain
 from podline.data.identity import hexadecimal
 from podline.data.images.arrow_file import decoded, encoded
+from podline.data.places import IMAGE_ENDINGS
 from podline.data.record_table import RecordTable
 from podline.documents.manifest import TRAIN, Manifest, stored_name
 from podline.store.contract import Store, explained
@@ -51,8 +53,9 @@ class SourceFacts(NamedTuple):
 
     @property
     def formats(self) -> list[str]:
-        """Return the file extension of each name, such as ``.jpg``."""
-        return [f".{name.rpartition('.')[2].lower()}".replace(".jpeg", ".jpg") for name in self.names]
+        """Return the file extension of each name, such as ``.jpg``; empty if no image file has this extension."""
+        endings = (PurePosixPath(name).suffix.lower().replace(".jpeg", ".jpg") for name in self.names)
+        return [ending if ending in IMAGE_ENDINGS else "" for ending in endings]
 
 
 def publish_names(store: Store, folder: str, splits: Mapping[str, Any]) -> None:
