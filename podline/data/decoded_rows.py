@@ -57,9 +57,13 @@ class DecodedRows:
         pixels, checksums = np.zeros((len(images), size), np.uint8), np.zeros((len(images), _CRC.size), np.uint8)
         self._load(images, pixels, checksums)
         if not (_checksums(pixels) == checksums).all():
-            folder = Path(self.paths[-1]).parent
-            raise SourceError(f"{folder}: decoded images are damaged; delete this folder and convert again")
+            raise SourceError(f"{self._folder}: decoded images are damaged; delete this folder and convert again")
         return pixels
+
+    @property
+    def _folder(self) -> str:
+        """The address of the folder with the files, for errors."""
+        return str(Path(self.paths[-1]).parent)
 
     def _load(self, images: npt.NDArray[np.int64], pixels: Bytes, checksums: Bytes) -> None:
         """Read images and stored checksums into ``pixels`` and ``checksums``, without comparing these."""
@@ -127,6 +131,10 @@ class StoredRows(DecodedRows):
     """Decoded images in the batches of the store ``root``; ``paths`` has only the name of the batches' folder."""
 
     root: str = ""
+
+    @property
+    def _folder(self) -> str:
+        return open_store(self.root).where(self.paths[0])
 
     def _load(self, images: npt.NDArray[np.int64], pixels: Bytes, checksums: Bytes) -> None:
         store, (which, places) = open_store(self.root), self._places(images)
