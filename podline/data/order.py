@@ -209,7 +209,7 @@ class TrainingOrder:
         place = self.epochs.place(step)
         epoch = self.first_epoch + place.epoch
         first = place.batch * place.batch_size
-        return epoch, self._examples(epoch, np.arange(first, min(first + place.batch_size, self.count)))
+        return epoch, self._examples(epoch, np.arange(first, first + place.batch_size))
 
     def partners(self, epoch: int, ids: Ids) -> Ids:
         """Draw a random example of the epoch for each id of :meth:`batch`, independent of the batch: ids, (n,)."""

@@ -53,7 +53,7 @@ class Place(NamedTuple):
             return _member(self.path, self.member)
         file, parts = os.open(self.path, os.O_RDONLY), list[bytes]()
         try:
-            size = self.bytes if self.bytes >= 0 else os.fstat(file).st_size
+            size = self.bytes if self.bytes >= 0 else os.fstat(file).st_size - self.start
             place, left = self.start, min(size, bounds.IMAGE_BYTES + 1)
             while left > 0:
                 part = os.pread(file, left, place)

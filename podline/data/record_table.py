@@ -150,7 +150,7 @@ class RecordTable:
         """Return the records of a split, numbered from ``first`` on."""
         rows = self.of_split(split, "key", "digest", "target")
         codes, texts = coded(rows["target"])
-        targets = np.array([*texts, b""], object)[codes]
+        targets = np.array(texts, object)[codes]
         return Records.of(stored_digests(rows["key"]), stored_digests(rows["digest"]), targets, first)
 
     @property
