@@ -62,6 +62,8 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         SettingsError: settings or Beam options are invalid.
         SourceError: the source is missing or damaged, or belongs to another data set.
         StoreError: the store cannot be written.
+        EngineError: the engine lacks software or refuses the job, or a worker has another release or a wrong clock.
+        ChildKilledError: a worker process was killed.
     """
     with open_engine(spec) as engine:  # first: refuses invalid options before anything is written
         store = open_store(spec.root)

@@ -134,7 +134,11 @@ def _refused() -> Iterator[None]:
 
 @contextlib.contextmanager
 def prism() -> Iterator[str]:
-    """Start Prism on a free port; yield its address."""
+    """Start Prism on a free port, and yield its address; end Prism after the body.
+
+    Raises:
+        EngineError: Prism is not installed.
+    """
     program = shutil.which("prism")
     if program is None:
         raise EngineError(

@@ -37,7 +37,7 @@ class DecodedRows:
 
     Attributes:
         paths: the files.
-        edges: the row number of each file's first image, then the number of all rows.
+        edges: the row number of each file's first image, then the number of rows of all files.
     """
 
     paths: tuple[str, ...]
@@ -53,6 +53,7 @@ class DecodedRows:
 
         Raises:
             SourceError: a file does not exist or is damaged.
+            StoreError: a store, in which the files are, cannot be read.
         """
         pixels, checksums = np.zeros((len(images), size), np.uint8), np.zeros((len(images), _CRC.size), np.uint8)
         self._load(images, pixels, checksums)
@@ -81,7 +82,7 @@ class DecodedRows:
 
 
 def joined(paths: Sequence[Path], shape: Sequence[int]) -> DecodedRows:
-    """Describe the decoded images of ``shape`` in consecutive files as one sequence; a missing file has none."""
+    """Describe the decoded images of ``shape`` in consecutive files as one sequence; a missing file has no images."""
     length = row_bytes(shape)
     counts = [path.stat().st_size // length if path.exists() else 0 for path in paths]
     return DecodedRows(tuple(map(str, paths)), (0, *np.cumsum(counts).tolist()))

@@ -43,7 +43,7 @@ def objects_of(uri: str) -> tuple[Store, Iterator[Listed]]:
     """Return a store, and in order the object that ``uri`` names or all objects below this prefix.
 
     Args:
-        uri: ``gs://bucket/prefix``, or an archive's ``gs://bucket/…/name.tar.gz``.
+        uri: ``gs://bucket/prefix``, or a file's ``gs://bucket/…/name``.
 
     Raises:
         SourceError: the prefix has no object.
@@ -170,7 +170,8 @@ def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lam
         wanted: returns whether a file of a bucket is needed, given its name.
 
     Raises:
-        SourceError: the source does not exist, or the body raises this error.
+        SourceError: the bucket has no object of this address, or no wanted one; the address is not of a bucket of
+            Google Cloud; or the body raises this error. A local path need not exist.
         ArtifactError: an object has a new generation.
         StoreError: an object cannot be downloaded.
     """

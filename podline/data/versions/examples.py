@@ -24,8 +24,8 @@ Ids = npt.NDArray[np.int64]
 class Examples:
     """The examples of a split, numbered 0 … len-1; can be used as a map-style data set of PyTorch.
 
-    Each field is an array: ``image`` uint8 (n, height, width, channels), ``label`` int64 (n,), and the other fields of
-    the manifest. When an instance is pickled into another process, it opens the store there.
+    Each field of the manifest is an array: ``image`` uint8 (n, height, width, channels), for classes ``label`` int64
+    (n,). When an instance is pickled into another process, it opens the store there.
     """
 
     def __init__(self, root: str, folder: str, split: str, reporter: Reporter | None = None) -> None:
@@ -48,7 +48,7 @@ class Examples:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the class names; ``label`` is an index into them."""
+        """Return the names of the classes or labels by number; empty for kinds without classes."""
         return self.manifest.class_names
 
     def __len__(self) -> int:
@@ -100,7 +100,8 @@ class Examples:
 
         Args:
             batch_size: number of examples per batch; the incomplete last batch of an epoch is dropped.
-            seed: seed of the order; a recipe's ``seed`` gives the same order as its training.
+            seed: seed of the order. A recipe's ``seed`` gives the order of its training, unless the recipe holds out
+                examples, balances classes or changes the batch size.
             epochs: number of passes over the split.
             start: number of the first batch to return, to resume.
 
