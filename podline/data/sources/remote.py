@@ -109,6 +109,7 @@ def _links(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Pa
     _placeholders[str(folder)] = store.uri
 
     def link(found: Listed) -> Path:
+        store.where(found.name)  # refuses a name that leads out of the folder
         path = folder / found.name
         with explained("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +173,7 @@ def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lam
     Raises:
         SourceError: the bucket has no object of this address, or no wanted one; the address is not of a bucket of
             Google Cloud; or the body raises this error. A local path need not exist.
-        ArtifactError: an object has a new generation.
+        ArtifactError: an object has a new generation, or a name that leads out of the source.
         StoreError: an object cannot be downloaded.
     """
     if is_remote(source):

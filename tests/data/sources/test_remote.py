@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import fault_proxy
 import numpy as np
@@ -106,6 +106,25 @@ def test_images_that_an_engine_left_in_the_bucket_are_downloaded_for_this_machin
     DECODING.reset(engine)
     source = open_images(datasets.find("images"), uri, ImagesSettings(side=8), work)
     assert (sum(source.sizes.values()), source.quarantined) == (18, ())
+
+
+@pytest.mark.parametrize("engine", [None, object()])
+def test_objects_whose_names_lead_out_of_the_source_are_refused(
+    tmp_path: Path, gcs_root: str, monkeypatch: pytest.MonkeyPatch, engine: Any
+) -> None:
+    """Such as ``../../../a.png``, in the bucket of someone else."""
+    uri, outside = upload(write_cifar10_bins(tmp_path / "raw"), f"{gcs_root}raw"), tmp_path / "a.png"
+    store, objects = remote.objects_of(uri)
+    bad = next(objects)._replace(name="../../../a.png")
+    monkeypatch.setattr(remote, "objects_of", lambda _uri: (store, iter([bad])))
+    outside.write_bytes(b"mine")
+    token = DECODING.set(engine)
+    try:
+        with pytest.raises(ArtifactError, match=r"a\.png' leads out of the store"):
+            remote.on_this_machine(uri, tmp_path / "work").__enter__()
+    finally:
+        DECODING.reset(token)
+    assert outside.read_bytes() == b"mine"
 
 
 def test_links_into_a_cache_that_was_moved_are_replaced(tmp_path: Path, gcs_root: str) -> None:
