@@ -168,7 +168,7 @@ def delete_unused(folder: Path, *, delete: bool = True) -> bool:
     use = use_of(folder)
     with explained("delete", folder), uses.Lease(use.parent) as lease:
         free = bool(lease.take([use.name]).names)
-        if free and delete:
+        if free and delete and folder.exists():  # another process may have deleted it
             shutil.rmtree(folder)
     return free
 
