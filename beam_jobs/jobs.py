@@ -134,29 +134,31 @@ def job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
     """
     ours = digests.of_json([spec.digest(), spec.source, __version__])[:16]
     note = store.own_folder(_JOBS) / ours
-    with explained("write to the store", note), note.open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # else another process could read the note before it is written
-        file.seek(0)
-        if not (name := file.read()):
-            name = f"{_JOBS}/{ours}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
-            file.write(name)
-    for job, files in itertools.groupby(store.listing(_JOBS), lambda file: "/".join(file.name.split("/")[:2])):
-        newest = max(file.published for file in files)
-        if job != name and time.time() - newest > _OLD_JOB_SECONDS:
-            _delete_folder(store, job)
-    goes_on = True
-    try:
-        with store.using([ours]):
+    with contextlib.ExitStack() as used:
+        used.enter_context(store.using([ours]))  # first: the note's folder must not be deleted
+        with explained("write to the store", note), note.open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # else another process could read the note before it is written
+            file.seek(0)
+            if not (name := file.read()):
+                name = f"{_JOBS}/{ours}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
+                file.write(name)
+        for job, files in itertools.groupby(store.listing(_JOBS), lambda file: "/".join(file.name.split("/")[:2])):
+            newest = max(file.published for file in files)
+            if job != name and time.time() - newest > _OLD_JOB_SECONDS:
+                _delete_folder(store, job)
+        goes_on = True
+        try:
             yield name
-        goes_on = False
-    except PermanentError:
-        goes_on = False
-        raise
-    finally:
-        with contextlib.suppress(PodlineError), store.alone(ours) as free:
-            if free and not goes_on:
-                _delete_folder(store, name)
-                note.unlink(missing_ok=True)
+            goes_on = False
+        except PermanentError:
+            goes_on = False
+            raise
+        finally:
+            used.close()
+            with contextlib.suppress(PodlineError), store.alone(ours) as free:
+                if free and not goes_on:
+                    _delete_folder(store, name)
+                    note.unlink(missing_ok=True)
 
 
 def _delete_folder(store: Store, folder: str) -> None:
