@@ -115,12 +115,12 @@ def raw_file(name: str, path: Path) -> RawFile:
 
 
 def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -> tuple[RawFile, ...]:
-    """Derive files from an original file; reuse the files of an earlier call if their checksums match.
+    """Derive files from original files; reuse the files of an earlier call if their checksums match.
 
     Args:
         work: the cache folder.
-        key: the checksum of the original file.
-        make: writes the files into a folder, and returns them.
+        key: a hash of the original files, and of all else that determines the derived files.
+        make: writes the files into a folder, and returns those that are verified when they are reused.
 
     Returns:
         The files in ``work/key``, with names relative to this folder, which is not deleted while this process runs.

@@ -1,7 +1,7 @@
 """Store the source name and picture size of each record of a version, in a file next to its shards.
 
 The names are no part of the records or the fingerprint, so renaming a file makes no new version. Reports, the
-notebook and ``podline data show`` take the names of records from this file. Versions of Podline 1.0 lack it.
+notebook and ``podline data show`` take the names of records from this file. Versions converted by Podline 1.0 lack it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def publish_names(store: Store, folder: str, splits: Mapping[str, Any]) -> None:
 
 
 class RecordNames:
-    """Reads the source names of a version's records; all names of a version of Podline 1.0 are empty."""
+    """Reads the source names of a version's records; all are empty if Podline 1.0 converted the version."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store, self._manifest = store, manifest
