@@ -43,14 +43,15 @@ def objects_of(uri: str) -> tuple[Store, Iterator[Listed]]:
     """Return a store, and in order the object that ``uri`` names or all objects below this prefix.
 
     Args:
-        uri: ``gs://bucket/prefix``, or a file's ``gs://bucket/…/name``.
+        uri: ``gs://bucket`` or ``gs://bucket/prefix``, or a file's ``gs://bucket/…/name``.
 
     Raises:
         SourceError: the prefix has no object.
         StoreError: the bucket cannot be read.
     """
     parent, _, last = uri.rstrip("/").rpartition("/")
-    if parent.removeprefix(BUCKET_SCHEME).strip("/") and not uri.endswith("/"):
+    names_bucket = parent.startswith(BUCKET_SCHEME) and parent != BUCKET_SCHEME  # not for ``gs://bucket``
+    if names_bucket and not uri.endswith("/"):
         beside = open_store(parent, _OPTION)
         file = beside.find(last)
         if file is not None:

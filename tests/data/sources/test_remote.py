@@ -24,6 +24,7 @@ from podline.data.sources.decoding import DECODING, Engine
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source
 from podline.recipes import datasets
+from podline.store.buckets import split_uri
 from podline.store.opening import open_store
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -106,6 +107,13 @@ def test_images_that_an_engine_left_in_the_bucket_are_downloaded_for_this_machin
     DECODING.reset(engine)
     source = open_images(datasets.find("images"), uri, ImagesSettings(side=8), work)
     assert (sum(source.sizes.values()), source.quarantined) == (18, ())
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_whole_bucket_is_a_source(gcs_root: str, end: str) -> None:
+    open_store(gcs_root).publish_bytes("some/thing", b"x")
+    bucket, prefix = split_uri(gcs_root)
+    assert f"{prefix}/some/thing" in [found.name for found in remote.objects_of(f"gs://{bucket}{end}")[1]]
 
 
 @pytest.mark.parametrize("engine", [None, object()])
