@@ -44,6 +44,8 @@ def test_classes_are_paths_and_numbers_are_sorted_as_numbers(tmp_path: Path) -> 
     assert opened(nested).class_names == tuple(f"Latin/{name}" for name in sorted(CLASSES))
     numbered = dict(zip(("2", "10", "1"), images().values(), strict=True))
     assert opened(as_folders(tmp_path / "b", numbered)).class_names == ("1", "2", "10")
+    long = dict(zip(("9" * 32, "10", "1e3"), images().values(), strict=True))
+    assert opened(as_folders(tmp_path / "c", long)).class_names == ("10", "1000", "9" * 32)
 
 
 def counted(source: Source) -> int:

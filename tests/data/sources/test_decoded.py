@@ -13,7 +13,7 @@ import reading_case
 from published import names_of
 from reading_case import changed, counted, read
 
-from podline.base.errors import SourceError
+from podline.base.errors import SettingsError, SourceError
 from podline.data.sources.decoded import decoded_source, read_file
 from podline.data.sources.source import Source
 from podline.recipes.datasets import DataSet
@@ -98,6 +98,13 @@ def test_a_reader_that_crashes_or_is_of_no_module_leaves_nothing_behind(raw: Pat
     with pytest.raises(SourceError, match="give a function of a module"):
         opened(raw, lambda _file: [])
     assert not list((raw.parent / "work").glob("*/files.json"))
+
+
+@pytest.mark.parametrize("splits", [("train", "val", "test"), ("train", "validation"), ("test",), ()])
+def test_other_splits_than_podlines_are_refused(raw: Path, splits: Sequence[str]) -> None:
+    files = dict.fromkeys(splits, ("a.npz",))
+    with pytest.raises(SettingsError, match=r"toys: got files of the splits .*, expected train, test and"):
+        decoded_source(TOYS, str(raw), files, (), read, raw.parent / "work")
 
 
 @pytest.mark.usefixtures("parsed_here")
