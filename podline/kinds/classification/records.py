@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,9 @@ class ClassTargets(TextTargets):
 
     def text(self, value: Any, class_names: Sequence[str] = ()) -> str:
         """Return the class name for a label of a source; see :meth:`TextTargets.text`."""
-        if class_names and not isinstance(value, str):
+        if isinstance(value, np.generic):
+            value = cast("Any", value).item()
+        if class_names and not isinstance(value, (str, bytes)):
             label = _number(value)
             if not 0 <= label < len(class_names):
                 raise ValueError(f"has the label {label}, expected 0 to {len(class_names) - 1}")
@@ -103,9 +105,12 @@ class ClassTargets(TextTargets):
 
 def _number(value: Any) -> int:
     try:
-        return int(value)
-    except TypeError:
-        raise ValueError(f"has the label {value!r}, expected a class number") from None
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != value:
+        raise ValueError(f"has the label {shortened(value)}, expected a class number")
+    return number
 
 
 def _examples_needed(class_counts: Sequence[int], room: float, at_least: int) -> int:

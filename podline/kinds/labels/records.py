@@ -83,6 +83,8 @@ class LabelTargets(TextTargets):
 
 def _parts(value: Any) -> Iterable[Any]:
     """Return the label names in a value of a source; see :meth:`LabelTargets.text`."""
+    if isinstance(value, np.generic):
+        value = cast("Any", value).item()
     if isinstance(value, str):
         if value.startswith("[") and value.endswith("]"):
             return _list_in(value)
@@ -102,9 +104,9 @@ def _parts(value: Any) -> Iterable[Any]:
 def _list_in(text: str) -> list[Any]:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         raise ValueError(f'has the labels {shortened(text)}, expected a list such as ["cat", "dog"]') from None

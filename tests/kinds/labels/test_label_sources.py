@@ -84,6 +84,8 @@ def test_numbers_of_a_list_are_the_names_in_parquets_metadata(tmp_path: Path) ->
         ("['a', \"b's\"]", '["a", "b\'s"]'),
         ({"a": 1, "b": 0, "c": True}, '["a", "c"]'),
         ([3, 20], '["20", "3"]'),
+        (np.int64(3), '["3"]'),
+        ([np.int64(3), np.str_("a"), b"b"], '["3", "a", "b"]'),
     ],
 )
 def test_one_target_has_one_text(value: Any, text: str) -> None:
@@ -97,6 +99,8 @@ def test_one_target_has_one_text(value: Any, text: str) -> None:
         ({"a": 2}, "expected a list of names"),
         (["a\nb"], r"has the label 'a\\nb', which has the character U\+000A"),
         ("[a, b]", r"has the labels '\[a, b\]', expected a list"),
+        ("[{[]: 1}]", r"has the labels '\[\{\[\]: 1\}\]', expected a list"),
+        (f"{'[' * 9_999}{']' * 9_999}", "expected a list such as"),
     ],
 )
 def test_what_is_no_target_says_why(value: Any, said: str) -> None:
