@@ -115,17 +115,23 @@ def _answers(
     found, done = list[A](), 0
     with batches.explained():
         for outputs, fields in answers(batches):
-            for place in np.flatnonzero(~np.isfinite(outputs).all(axis=tuple(range(1, outputs.ndim)))):
+            for place in np.flatnonzero(~np.isfinite(outputs).all(axis=tuple(range(1, outputs.ndim)))).tolist():
                 raise DivergenceError(
-                    f"record {done + place}: the model's outputs are not finite, since its training diverged; train "
-                    "again with a lower learning rate"
+                    f"{_record(batches, done + place)}: the model's outputs are not finite, since its training "
+                    "diverged; train again with a lower learning rate"
                 )
             if problem := kind.facts.targets.check(fields, batches.manifest):
-                raise ArtifactError(f"record {done + problem[0]} {problem[1]}")
+                raise ArtifactError(f"{_record(batches, done + problem[0])} {problem[1]}")
             found.append(kind.answered(outputs, fields[kind.target], recipe))
             news(len(outputs))
             done += len(outputs)
     return kind.read_by.joined(found)
+
+
+def _record(batches: EvaluationInput, place: int) -> str:
+    """Return the name of the example at a position in the batches, such as ``record 6 of the test split``."""
+    record = place if batches.ids is None else batches.ids[place]
+    return f"record {record} of the {batches.reader.info.name} split"
 
 
 def answered(
