@@ -237,7 +237,8 @@ def named(
     """Yield (name, pixels, model input) of each picture: a file by its path, an array by its number.
 
     Raises:
-        SourceError: a file is not a picture, or an array has another shape.
+        SourceError: a file cannot be read or is not a picture; or an array is not uint8 of the shape (height, width),
+            (height, width, 1) or (height, width, 3).
     """
     with PictureSandbox() as sandbox:
         for number, picture in enumerate(pictures, start=1):
@@ -246,13 +247,15 @@ def named(
                 [pixels], [fed] = sandbox.decode([file]), sandbox.decode([file], form)
                 yield str(picture), pixels, fed
             else:
-                channels = picture if picture.ndim == 3 else picture[..., None]
-                if channels.ndim != 3 or channels.shape[-1] not in (1, 3):
+                array = np.asarray(picture)
+                channels = array if array.ndim == 3 else array[..., None]
+                whole = array.dtype == np.uint8 and array.size
+                if not whole or channels.ndim != 3 or channels.shape[-1] not in (1, 3):
                     raise SourceError(
-                        f"picture {number}: got shape {picture.shape}, expected (height, width), (height, width, 1) "
-                        "or (height, width, 3)"
+                        f"picture {number}: got {array.dtype} {array.shape}, expected uint8 (height, width), "
+                        "(height, width, 1) or (height, width, 3)"
                     )
-                pixels = np.ascontiguousarray(np.broadcast_to(channels, (*picture.shape[:2], 3)))
+                pixels = np.ascontiguousarray(np.broadcast_to(channels, (*array.shape[:2], 3)))
                 yield f"picture {number}", pixels, reader.fed(pixels)
 
 

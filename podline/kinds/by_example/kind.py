@@ -101,6 +101,7 @@ class ExampleKind(ExampleHooks[A]):
         """Return the reader that fits pictures for a run's model and formats the answers.
 
         If ``threshold`` is None, the thresholds of labels are those of the run's evaluation, or 0.5 without evaluation.
+        Kinds without thresholds ignore ``threshold``, with a warning.
         """
         from podline.kinds.by_example.predicting import AnswerReader
 
@@ -113,6 +114,9 @@ class ExampleKind(ExampleHooks[A]):
                 reporter.warn(
                     "labels need a probability of 50 %, since no evaluation chose thresholds; give --threshold"
                 )
+        elif threshold is not None:
+            reporter.warn(f"the threshold of {threshold:g} has no effect: models of the kind {self.name} have none")
+            threshold = None
         return AnswerReader(self, training.recipe, manifest, threshold, thresholds)
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
