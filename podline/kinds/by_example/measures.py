@@ -86,10 +86,11 @@ def figure_of(measure: Measure, answers: PerExample) -> Metric:
 
 def gains_of(measure: Measure, before: PerExample, after: PerExample) -> Floats:
     """Return how much each example's value of the measure improves, (n,); empty for a measure with a single number."""
-    found = [values_of(measure, each) for each in (before, after)]
-    then, now = (np.atleast_1d(each.value if isinstance(each, Estimate) else each).astype(float) for each in found)
-    gain = now - then if measure.higher_is_better else then - now
-    return gain if len(gain) == len(after.labels) else np.empty(0)
+    then, now = (values_of(measure, each) for each in (before, after))
+    if isinstance(then, Estimate) or isinstance(now, Estimate) or not (then.ndim and now.ndim):
+        return np.empty(0)
+    gain = now.astype(float) - then.astype(float)
+    return gain if measure.higher_is_better else -gain
 
 
 def values_of(measure: Measure, answers: PerExample) -> Array | Estimate:
@@ -103,16 +104,14 @@ def values_of(measure: Measure, answers: PerExample) -> Array | Estimate:
         raise SettingsError(f"measure {measure.name} has no function (compute=None); set compute")
     with entry_points.explained(f"measure {measure.name} ({compute.__module__})"):
         computed = compute(answers)
-        if isinstance(computed, Estimate):
-            return computed
-        found = np.asarray(computed)
+        found = np.asarray(computed.value if isinstance(computed, Estimate) else computed)
         finite = bool(np.isfinite(found).all())
     if found.shape not in ((), (examples,)) or not finite:
         got = f"{found}" if found.shape == () else f"an array of shape {found.shape}"
         raise SettingsError(
             f"measure {measure.name} gives {got}, expected a finite number, or one for each of {examples} examples"
         )
-    return found
+    return computed if isinstance(computed, Estimate) else found
 
 
 def drawn_rows(examples: int) -> Iterator[npt.NDArray[np.int64]]:

@@ -45,14 +45,15 @@ def guards(compared: Compared[PerExample], settings: PromotionSettings) -> Itera
 def measured(compared: Compared[PerExample], measure: Measure, settings: PromotionSettings) -> Figure:
     """Return a measure as a figure of the promotion rules with an automatic margin.
 
-    The sampling variance is that of a share or an estimate, otherwise of the bootstrap.
+    The sampling variance is that of a share or an estimate; it comes from the bootstrap for other measures, and if
+    lower values are better.
     """
     *known, now = [values_of(measure, each) for each in (*compared.known, compared.candidate)]
     spread = compared.spread(settings).main
-    if isinstance(now, Estimate):
+    if isinstance(now, Estimate) and measure.higher_is_better:
         estimates = [each for each in known if isinstance(each, Estimate)]
         return estimated(measure.label, measure.name, estimates, now, spread, "auto")
-    if now.dtype == bool and now.ndim and measure.higher_is_better:
+    if not isinstance(now, Estimate) and now.dtype == bool and now.ndim and measure.higher_is_better:
         label, right = measure.label, [np.asarray(each).astype(float) for each in known]
         [figure] = shares({label: np.stack(right)}, {label: now.astype(float)}, spread, "auto")
         return replace(figure, measure=measure.name)
