@@ -12,6 +12,7 @@ import numpy as np
 from podline.base.arrays import Array, Tensor
 from podline.contract.noise import Floats
 from podline.contract.per_example import PerExample
+from podline.data.shown import shortened
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
@@ -143,13 +144,19 @@ class ExampleHooks(ReportedKind, Generic[A]):
         return np.empty(0)
 
     def lost_order(self, before: A, after: A) -> Floats:
-        """Return a sort key for each example, (n,); reports show lost examples with the lowest key first."""
-        return gains_of(measure_named(self.measure), before, after)
+        """Return a sort key for each example, (n,); reports show lost examples with the lowest key first.
+
+        By default the key is the gain in the main measure; all keys are 0 if that measure is a single number.
+        """
+        gains = gains_of(measure_named(self.measure), before, after)
+        return gains if len(gains) else np.zeros(len(after.labels))
 
     def truths(self, labels: Array, manifest: Manifest) -> list[str]:
-        """Return targets as text."""
+        """Return the target of each example as text; a Python literal if the kind's targets have no text."""
         targets = self.facts.targets
-        return targets.words({self.target: labels}, manifest.class_names) if isinstance(targets, TextTargets) else []
+        if isinstance(targets, TextTargets):
+            return targets.words({self.target: labels}, manifest.class_names)
+        return [shortened(label.tolist()) for label in labels]
 
 
 def shares_of(class_names: Sequence[str], shares: Floats, labels: Sequence[int]) -> tuple[ClassShare, ...]:

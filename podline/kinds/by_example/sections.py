@@ -13,7 +13,7 @@ from podline.data.reader import open_split
 from podline.data.versions.record_names import RecordNames
 from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
 from podline.recipes import measures
-from podline.recipes.measures import measure_named, shown
+from podline.recipes.measures import shown
 from podline.report import verdict
 from podline.report.blocks import Block, Code, Picture, Pictures, Table, Text
 from podline.report.facts import RunFacts
@@ -49,11 +49,7 @@ def _evaluation(run: RunFacts) -> ImageEvaluation[ImageFigures]:
 @section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
     """Show every measure of the trained and the untrained model, and of the trained model on training examples."""
-    sides, measure = sides_of(run), measure_named(run.evaluation.measure)
-    right = {"": "right"} | {
-        title: figures.count(round(side.metrics[measure.name].value * side.examples)) for title, side in sides.items()
-    }
-    yield figures_table(sides, *([right] if measure.in_percent else []))
+    yield figures_table(sides_of(run))
     yield Text(INTERVALS, "note")
 
 

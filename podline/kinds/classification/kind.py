@@ -18,7 +18,6 @@ from podline.kinds.by_example.hooks import Judged, Views, shares_of
 from podline.kinds.by_example.kind import ExampleKind
 from podline.kinds.by_example.measures import figures_of
 from podline.kinds.by_example.rules import guards, main
-from podline.kinds.by_example.sections import metrics
 from podline.kinds.classification import rules, sections
 from podline.kinds.classification.document import Figures
 from podline.kinds.classification.guesses import Guesses
@@ -105,7 +104,7 @@ class ClassificationKind(ExampleKind[Guesses]):
 
     def sections(self) -> Iterable[Section]:
         """Return the sections of a classifier's report."""
-        return (metrics, *sections_in(sections))
+        return sections_in(sections)
 
     def rules(self) -> Sequence[Rule]:
         """Return the rules for classifiers."""
