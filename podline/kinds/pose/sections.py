@@ -190,9 +190,10 @@ def _threshold(evaluation: PoseEvaluation) -> str:
             f"Each image has one instance, and each result is drawn and counted: on the {evaluation.split} split "
             f"{count(judged.right)} of {count(judged.people)} instances are found at OKS 0.5."
         )
+    apart = "" if evaluation.split == chosen.chosen_on else "; the judged images did not influence it"
     return (
         f"Results are drawn and counted from a score of {judged.score:.3f} on. This threshold has the best F1 on "
-        f"{count(chosen.images)} images of the {chosen.chosen_on} split; the judged images did not influence it. "
+        f"{count(chosen.images)} images of the {chosen.chosen_on} split{apart}. "
         f"On the {evaluation.split} split, {count(judged.right)} of {count(judged.people)} instances are found with "
         f"this threshold at OKS 0.5 (recall {percent(judged.recall)}), "
         f"and {count(judged.kept - judged.right)} of {count(judged.kept)} results are false alarms "
