@@ -202,8 +202,9 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
 
     @property
     def guessed(self) -> dict[str, Metric]:
-        """The AP of guessing, and its PCK if a label counts, by name."""
-        return super().guessed | ({PCK: self.guessing_pck} if self.guessing_pck else {})
+        """The AP of guessing, and its PCK if labels count on the split and on the training images, by name."""
+        known = super().guessed
+        return known | {PCK: self.guessing_pck} if self.guessing_pck and PCK in self.seen.metrics else known
 
     @property
     def pck_length(self) -> str:

@@ -19,7 +19,7 @@ from podline.recipes.promotion_settings import PromotionSettings
 def average_precision(compared: Compared[COCOeval], settings: PromotionSettings) -> Iterator[Figure]:
     """Require that the AP does not fall."""
     values = [figures_of(each).get("ap", 0.0) for each in (*compared.known, compared.candidate)]
-    before, after = (drawn_figures(each).get("ap", np.zeros(2)) for each in (compared.known[0], compared.candidate))
+    before, after = (drawn_figures(each)["ap"] for each in (compared.known[0], compared.candidate))
     variances = float(np.nanvar(after - before, ddof=1)), float(np.nanvar(before, ddof=1))
     yield number("AP", "ap", values, variances, compared.spread(settings).main, settings.margin)
 

@@ -23,7 +23,7 @@ class PoseTargetSettings(Frozen):
         limb_sigma: standard deviation across a limb and at its ends, in pixels of the input.
     """
 
-    stride: int = Field(default=8, ge=1, le=32)
+    stride: int = Field(default=8, ge=4, le=32, multiple_of=4)
     joint_sigma: float = Field(default=7.0, gt=0, le=4096)
     limb_sigma: float = Field(default=7.0, gt=0, le=4096)
 
