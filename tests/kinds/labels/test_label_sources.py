@@ -136,3 +136,14 @@ def test_a_record_that_is_neither_0_nor_1_is_found() -> None:
     names = cast(Manifest, SimpleNamespace(class_names=("blue", "green", "red")))
     assert LabelTargets().check(records, names) == (1, "has the value 3 for the label red, expected 0 or 1")
     assert LabelTargets().census(records, 3).tolist() == [0, 1, 3]
+
+
+def test_a_correction_gives_an_image_one_label(tmp_path: Path) -> None:
+    as_json_lines(tmp_path / "raw", drawn(60))
+    before = opened(tmp_path / "raw")
+    number = before.images.labels.values.index('["blue", "green"]')
+    [image, *_] = np.flatnonzero(before.images.labels.codes == number)
+    identity = before.images.column("identity")[image : image + 1].tobytes().hex()
+    after = opened(tmp_path / "raw", corrections={identity: "red"})
+    assert after.images.labels.at(int(image)) == '["red"]'
+    assert after.class_names == before.class_names
