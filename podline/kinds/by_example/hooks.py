@@ -44,9 +44,10 @@ class Judged(Generic[A]):
     Attributes:
         class_names: the class names of the data set.
         trained: the answers to the judged split.
-        held_out: the answers to the examples on which thresholds are chosen: held-out or training examples.
+        held_out: the answers to the examples on which thresholds are chosen, before the thresholds are applied.
         thresholds: the thresholds, (classes,); empty for kinds without thresholds.
-        chosen_on: the split of ``held_out``.
+        chosen_on: ``validation`` if ``held_out`` is a validation split or examples held out of the training split;
+            ``train`` if it is examples that were trained on.
     """
 
     class_names: Sequence[str]
@@ -103,7 +104,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
 
     @abstractmethod
     def words(self, answers: A, manifest: Manifest) -> list[str]:
-        """Return answers as text."""
+        """Return the answer to each example as text."""
 
     @abstractmethod
     def prediction(
@@ -124,19 +125,22 @@ class ExampleHooks(ReportedKind, Generic[A]):
 
         Args:
             answers: a model's answers, with the targets.
-            classes: number of classes.
-            failed: called with the reason if a measure is left out.
+            classes: number of classes; 0 for a data set without classes.
+            failed: called with the reason if a measure is left out because it fails.
         """
         return ImageFigures(
             examples=len(answers.labels), metrics=figures_of(answers, self.name, classes or None, failed)
         )
 
     def fields(self, judged: Judged[A]) -> Mapping[str, object]:
-        """Return the fields that the kind adds to the evaluation."""
+        """Return the fields that the kind adds to the evaluation; none by default."""
         return {}
 
     def over_views(self, model: Callable[..., Tensor], recipe: Recipe) -> Views | None:
-        """Return a model for test-time augmentation, which averages its answers over views of each image; or None."""
+        """Return a model for test-time augmentation, which averages its answers over views of each image.
+
+        None if the recipe has no views, which is the default.
+        """
         return None
 
     def thresholds_in(self, evaluation: AnyEvaluation) -> Floats:

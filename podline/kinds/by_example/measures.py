@@ -26,12 +26,12 @@ def figures_of(
     """Return every measure of a kind with its 95 % interval.
 
     The interval is Wilson's for a share, the normal one for any other mean, the bootstrap's over examples for a single
-    number, and :meth:`Estimate.metric`'s for an estimate.
+    number, and :meth:`Estimate.metric`'s for an estimate. A single number without ``has_interval`` gets none.
 
     Args:
         answers: a model's answers, with the targets.
         kind: name of the kind.
-        classes: number of classes; measures that need more classes are left out.
+        classes: number of classes; measures that need more classes are left out. None leaves none out.
         failed: called with the reason if a measure is left out because it fails.
 
     Raises:
@@ -58,7 +58,7 @@ def value_of(measure: Measure, answers: PerExample) -> float:
     """Return a measure's figure without its interval.
 
     Raises:
-        SettingsError: see :func:`figures_of`.
+        SettingsError: see :func:`values_of`.
     """
     found = values_of(measure, answers)
     return found.value if isinstance(found, Estimate) else float(found.mean())
@@ -68,7 +68,7 @@ def figure_of(measure: Measure, answers: PerExample) -> Metric:
     """Return a measure's figure with its interval.
 
     Raises:
-        SettingsError: see :func:`figures_of`.
+        SettingsError: see :func:`values_of`; also if the measure fails for a bootstrap sample.
     """
     found = values_of(measure, answers)
     if isinstance(found, Estimate):
@@ -97,7 +97,7 @@ def values_of(measure: Measure, answers: PerExample) -> Array | Estimate:
     """Compute a measure: one number, shape (), or a value per example, shape (n,), or an estimate.
 
     Raises:
-        SettingsError: see :func:`figures_of`.
+        SettingsError: the measure has no function, raises, or does not return finite numbers.
     """
     compute, examples = measure.compute, len(answers.labels)
     if compute is None:

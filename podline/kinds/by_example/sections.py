@@ -97,7 +97,10 @@ class Wrong(NamedTuple):
 
 
 def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Iterator[Block]:
-    """Yield pictures of wrongly answered examples with their names in the source, and how to correct their labels."""
+    """Yield pictures of wrongly answered examples with their names in the source, or their numbers.
+
+    For a user's own images with known names, also yield how to correct their labels. ``wrong`` is not empty.
+    """
     split = run.evaluation.split
     reader, found = open_split(run.store, run.spec.dataset_folder, run.manifest, split), list[Picture]()
     records = np.array([each.record for each in wrong], np.int64)
@@ -108,7 +111,7 @@ def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Iterator[Block]:
         shown_as = (data_uri(image), f"Record {record} of the {split} split, {each.alt}")
         found.append(Picture([shown_as], each.caption, [each.line, name or f"record {record}"]))
     yield Pictures(found)
-    if names[0] and run.manifest.class_names and "." in run.manifest.dataset:  # a person's own images
+    if names[0] and run.manifest.class_names and "." in run.manifest.dataset:  # a user's own images
         name, words = run.manifest.dataset, shlex.quote(names[0])
         yield Text("Names are file names in the source. To correct a label, or leave out an image (--drop):", "note")
         yield Code(f"podline data correct {name} --record {words} --label CLASS")

@@ -63,14 +63,14 @@ class ClassificationKind(ExampleKind[Guesses]):
         return guessing_interval(np.bincount(trained.labels).tolist())
 
     def words(self, answers: Guesses, manifest: Manifest) -> list[str]:
-        """Return the names of the predicted classes with their probabilities."""
+        """Return each example's predicted class with its probability as text, such as ``cat, 97 %``."""
         said = zip(answers.predictions.tolist(), answers.confidences.tolist(), strict=True)
         return [f"{manifest.class_names[label]}, {100 * confidence:.0f} %" for label, confidence in said]
 
     def prediction(
         self, picture: PicturePrediction, output: Array, recipe: Recipe, manifest: Manifest, thresholds: Floats
     ) -> PicturePrediction:
-        """Return each class with its probability, most probable first."""
+        """Return the picture's prediction with each class and its probability, most probable first."""
         odds = np.exp(output.astype(np.float64) - output.max())
         order = np.argsort(-odds, kind="stable").tolist()
         return picture.changed(classes=shares_of(manifest.class_names, odds / odds.sum(), order))
@@ -92,7 +92,7 @@ class ClassificationKind(ExampleKind[Guesses]):
         }
 
     def over_views(self, model: Callable[..., Tensor], recipe: Recipe) -> Views | None:
-        """Return the model that averages its answers over the recipe's number of views."""
+        """Return the model that averages its answers over the recipe's number of views; None for one view."""
         from podline.kinds.classification.views import over_views
 
         views = ClassificationSettings.of(recipe).views

@@ -143,7 +143,7 @@ def calibration(run: RunFacts) -> Iterator[Block]:
 
 
 def _calibrated(evaluation: Evaluation, *, smoothed: bool) -> str:
-    """Return a sentence: whether the model is too confident or too cautious on average, with a remedy."""
+    """Return a sentence: whether the model is too confident or too cautious on average, then with a remedy."""
     bins = evaluation.calibration
     excess = sum(entry.examples * (entry.confidence - entry.accuracy) for entry in bins if entry.examples)
     excess /= max(1, sum(entry.examples for entry in bins))
@@ -158,7 +158,7 @@ def _calibrated(evaluation: Evaluation, *, smoothed: bool) -> str:
 
 @section("The most confident mistakes")
 def mistakes(run: RunFacts) -> Iterator[Block]:
-    """Show the most confident mistakes as images."""
+    """Show the images of the most confident mistakes, or that there are none."""
     evaluation = Evaluation.of(run.evaluation)
     names = evaluation.class_names
     wrong = [

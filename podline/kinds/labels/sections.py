@@ -99,7 +99,7 @@ def _beside(found: LabelsEvaluation) -> Table:
 
 @section("The most confident mistakes")
 def mistakes(run: RunFacts) -> Iterator[Block]:
-    """Show the images with the most confident mistakes."""
+    """Show the images with the most confident mistakes, or that there are none."""
     found = LabelsEvaluation.of(run.evaluation)
     names = found.class_names
     wrong = [
