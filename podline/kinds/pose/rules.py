@@ -52,7 +52,7 @@ def guards(_compared: Compared[COCOeval], settings: PromotionSettings) -> Sequen
 
 
 def _judged_joints(evaluation: COCOeval, people: Mapping[int, CloseJoints]) -> dict[str, int]:
-    """Return the index of each joint with labels in the test split, by name."""
+    """Return the index of each joint with labels in the compared images, by name; empty without labelled people."""
     counts = np.sum([person.labelled for person in people.values()], axis=0) if people else np.zeros(0)
     names = zip(joint_names(evaluation), counts, strict=False)
     return {name: place for place, (name, count) in enumerate(names) if count}

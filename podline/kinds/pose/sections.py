@@ -66,7 +66,10 @@ def pictures(run: RunFacts) -> Iterator[Block]:
 
 @section("Pictures from the training data")
 def seen_pictures(run: RunFacts) -> Iterator[Block]:
-    """Show the best, median and worst training images, each with the detected and with the labelled people."""
+    """Show the best, median and worst training images, each with the detected and with the labelled people.
+
+    Show nothing if the training split is judged: :func:`pictures` shows its images.
+    """
     gallery = list(_gallery(run, seen=True))
     if run.evaluation.split != TRAIN and gallery:
         yield _KEY
@@ -101,7 +104,7 @@ def _pair(picture: JudgedPicture, skeleton: Skeleton) -> Picture:
 
 @section("Maps of the network")
 def maps(run: RunFacts) -> Iterator[Block]:
-    """Show the heatmaps and fields of one image, beside their targets."""
+    """Show the heatmaps and fields of one image, beside their targets; nothing if the evaluation has no such image."""
     evaluation = PoseEvaluation.of(run.evaluation)
     stored = stored_maps(run.store, run.spec, run.manifest, evaluation)
     if stored is None:
