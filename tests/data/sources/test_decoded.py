@@ -82,6 +82,8 @@ def test_a_file_is_decoded_once_until_its_reader_has_another_version(raw: Path) 
             r"a.npz: image 3 is float64 4 × 3 × 2, expected uint8 height × width × channels",
         ),
         (partial(changed, None, 3), r"a.npz: image 3 has the label 3, expected 0 to 2"),
+        (partial(changed, None, 1.5), r"a.npz: image 3 has the label 1.5, expected a class number"),
+        (partial(changed, None, float("inf")), r"a.npz: image 3 has the label inf, expected a class number"),
         (partial(changed, None, "cat"), r"a.npz: image 3 is of the class 'cat', expected one of 3 classes"),
         (reading_case.failing, r"a.npz cannot be read as images: ZeroDivisionError: division by zero; restore"),
     ],
