@@ -18,7 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from podline.base.errors import OtherWriterError, PodlineError, PreemptedError, StoreUnavailableError
+from podline.base.errors import (
+    OtherWriterError,
+    PodlineError,
+    PreemptedError,
+    StoreUnavailableError,
+    UnexplainedError,
+    one_line,
+)
 from podline.base.progress import Reporter
 from podline.base.stopwatch import measured
 from podline.documents.metrics_log import EVENTS, METRICS
@@ -41,12 +48,13 @@ def fetch_run(store: Store, folder: str, near: FolderStore) -> None:
     """
     wanted = {f"{folder}/{name}" for name in (SPEC, METRICS, EVENTS)}
     checkpoints = f"{CheckpointFolder(store, folder, '').folder}/"
-    names = [name for name in store.list(folder) if name in wanted or name.startswith(checkpoints)]
+    # In this order, an interrupted call leaves no description of a checkpoint whose arrays are missing.
+    names = sorted((name for name in store.list(folder) if name in wanted or name.startswith(checkpoints)), key=_turn)
     for name, path in zip(names, store.locals(names), strict=True):
-        target = near.local(name)
-        with explained("write", target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+        with near.workspace("fetching") as place:
+            with explained("write", near.local(name)):
+                shutil.copyfile(path, place / "copy")
+            near.publish_file(place / "copy", name, replace=True)
 
 
 class Mirror:
@@ -139,8 +147,8 @@ class Mirror:
             if now - self._away_since >= self._patience:
                 self._failure = error
             return False
-        except PodlineError as error:
-            self._failure = error
+        except Exception as error:  # any failure keeps the run on this machine
+            self._failure = error if isinstance(error, PodlineError) else UnexplainedError(one_line(error))
             return False
         if self._away_since is not None:
             self._reporter.log(f"{self._far.uri} is back; all files are uploaded")
@@ -153,8 +161,10 @@ class Mirror:
             writer.unless_lost()
         changed = False
         for name in sorted(self.near.list(self._folder), key=_turn):
-            with contextlib.suppress(FileNotFoundError):  # a checkpoint was replaced during the upload
-                changed |= self._bring_file(name, self.near.local(name))
+            path = self.near.local(name)
+            # The file is missing if a checkpoint was replaced during the upload.
+            with explained("upload", path), contextlib.suppress(FileNotFoundError):
+                changed |= self._bring_file(name, path)
         if changed:
             folder = CheckpointFolder(self.near, self._folder, "").folder
             there = set(self.near.list(folder))
