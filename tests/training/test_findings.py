@@ -429,6 +429,14 @@ def test_a_loss_that_is_high_for_a_moment_or_for_a_trained_model_has_not_explode
     assert explosion(-1.0, -2.0, -3.0, 5.0, 5.0, 5.0) == [], "nine times the loss's size is not reached"
 
 
+def test_the_norms_before_an_explosion_are_those_of_earlier_steps():
+    stop, _ = hook(stretches=2)
+    for step, (loss, norm) in enumerate([(1.0, 1.0), (30.0, 2.0), (1.0, 3.0), (30.0, 4.0)], start=1):
+        stop.after(losing(2 * step, [loss, loss], [norm, norm]))
+    with pytest.raises(DivergenceError, match=r"began at step 7: .*(\n.*)*before this step: 1, 2, 2, 3, 3$"):
+        stop.after(losing(10, [30.0, 30.0], [5.0, 5.0]))
+
+
 def test_a_run_that_goes_on_knows_what_was_usual_before():
     stop, _ = hook(stretches=1)
     for line in (steps_line(2, 2.0), steps_line(4, 1.0)):
