@@ -286,7 +286,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
     # Differences of neighbouring losses contain no trend, so they give the noise of the mean of two averages.
     deviation = float(np.std(np.diff(bounded[: bottom + LEAST_STEPS]))) / math.sqrt(2)
     chance, fall = _CHANCE * deviation * math.sqrt((1 - _SMOOTHING) / 2), start - lowest
-    after = int(np.flatnonzero(curve < lowest + max(_LOST * fall, chance))[-1]) + 1
+    after = int(np.flatnonzero(curve <= lowest + max(_LOST * fall, chance))[-1]) + 1
     blow_up = float(rates[after]) if after < len(rates) else None
     if fall > chance:
         low = np.flatnonzero(curve <= start - _FLOOR * fall)

@@ -153,5 +153,7 @@ def test_a_curve_that_says_nothing_is_an_error() -> None:
     noise = np.random.default_rng(0).normal(2.3, 0.1, STEPS).tolist()
     with pytest.raises(DivergenceError, match=r"neither falls nor rises from 2\.\d+ with rates from 1e-05 to 10"):
         suggest(RATES.tolist(), noise, ONE_CYCLE)
+    with pytest.raises(DivergenceError, match="neither falls nor rises from 0 with rates"):
+        suggest(RATES.tolist(), [0.0] * STEPS, ONE_CYCLE)
     with pytest.raises(DivergenceError, match=f"exploded after 5 steps with rates .* expected at least {LEAST_STEPS}"):
         suggest(RATES[:5].tolist(), [2.0] * 5, ONE_CYCLE)
