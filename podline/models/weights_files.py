@@ -40,7 +40,7 @@ def read_weights(file: Path, kinds: Sequence[str] = _KINDS) -> Layers:
         raise SettingsError(f"init={file}: got {kind or 'no suffix'}, expected .keras, .weights.h5 or .npz")
     layers: Layers = {}
     try:
-        size = file.lstat().st_size
+        size = file.stat().st_size
         limits = limits_of(size, memory=3.0)
         with tempfile.TemporaryDirectory(prefix="podline-weights-") as folder:
             paths = confined(write_arrays, file, size, Path(folder), what=f"init={file}", limits=limits)
