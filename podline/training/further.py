@@ -59,11 +59,12 @@ class Finished:
             SettingsError: the final state belongs to another model or optimizer.
             ArtifactError: its last checkpoint is missing or damaged.
         """
-        newest = next(iter(self.checkpoints.steps()), 0)
-        if newest != self.result.steps:
+        newest = next(iter(self.checkpoints.steps()), None)
+        if newest is None or newest != self.result.steps:
+            found = "that run has no checkpoint" if newest is None else f"its newest checkpoint is of step {newest}"
             raise ArtifactError(
-                f"further={self.result.run}: the newest checkpoint of that run is of step {newest}, expected its last "
-                f"step, {self.result.steps}; train that run again"
+                f"further={self.result.run}: {found}, expected one of its last step, {self.result.steps}; train that "
+                "run again"
             )
         arrays = self.checkpoints.arrays(self.checkpoints.describe(newest))
         try:
