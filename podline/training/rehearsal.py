@@ -141,12 +141,9 @@ def rehearse(
     run.reporter.log("rehearsal: one step, one batch of the evaluation, one checkpoint, every hook")
     if devices.describe(run.strategy).endswith("cpu"):
         shape = run.manifest.image_shape
-        sizes = [
-            phase.recipe.batch_size // phase.recipe.accumulate
-            for phase in run.plan.phases
-            if run.batches(phase).image_shape == shape
-        ]
-        _require_memory(run.state.model, max(sizes, default=0) // run.agreement.processes, available_memory())
+        for recipe in (phase.recipe for phase in run.plan.phases if run.batches(phase).image_shape == shape):
+            parts = recipe.accumulate * run.agreement.processes
+            _require_memory(run.state.model, recipe.batch_size, parts, available_memory())
     _look_at_examples(run)
     before = run.state.snapshot()
     with permanent(run.spec):
@@ -225,14 +222,24 @@ def _look_at_examples(run: Run) -> None:
         run.shared.publish_json(name, {"dataset": run.manifest.folder, **described}, replace=True)
 
 
-def _require_memory(model: keras.Model, batch_size: int, available: int | None) -> None:
-    """Check that memory has room for the outputs of convolutions and dense layers, which the backward pass needs."""
+def _require_memory(model: keras.Model, batch_size: int, parts: int, available: int | None) -> None:
+    """Check that memory has room for the outputs of convolutions and dense layers, which the backward pass needs.
+
+    Args:
+        model: the model.
+        batch_size: examples in a step.
+        parts: number of equal parts of a batch, of which this process has one in memory at a time.
+        available: the free bytes; None if unknown.
+    """
     outputs: list[Any] = [layer.output for layer in model.layers if isinstance(layer, _KEPT_OUTPUTS)]
-    needed = batch_size * sum(tf.as_dtype(output.dtype).size * math.prod(output.shape[1:]) for output in outputs)
+    each = sum(tf.as_dtype(output.dtype).size * math.prod(output.shape[1:]) for output in outputs)
+    needed = batch_size // parts * each
     if available is not None and needed > available:
+        most = available // each * parts
+        smaller = f"a batch_size of at most {most}, or " if most else ""
         raise SettingsError(
             f"batch_size={batch_size} needs more than {size(needed)} of memory for a step vs {size(available)} free; "
-            f"choose a batch_size of at most {batch_size * available // needed}, or a narrower model"
+            f"choose {smaller}a narrower model"
         )
 
 
