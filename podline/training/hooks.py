@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -198,9 +198,16 @@ class InstalledHook(Hook):
             self._hook.after(stretch)
 
     def stop(self, stretch: Stretch) -> str:
-        """Return why the hook ends the run, or an empty text; for exceptions see :meth:`after`."""
+        """Return why the hook ends the run, or an empty text.
+
+        Raises:
+            SettingsError: the hook fails, or returns neither a text nor None.
+        """
         with explained(self._title):
-            return self._hook.stop(stretch)
+            reason = cast("object", self._hook.stop(stretch)) or ""
+            if not isinstance(reason, str):
+                raise TypeError(f"stop gives {reason!r}, expected the reason as text, or an empty text")
+            return reason
 
     def leaving(self, stretch: Stretch) -> None:
         """Call the hook; for exceptions see :meth:`after`."""
