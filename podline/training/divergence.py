@@ -45,8 +45,8 @@ class StopOnDivergence(Hook):
     """Ends the run if a loss or gradient is not finite, or if the loss has exploded.
 
     It is the first hook, so no other hook saves anything of a failed stretch. A loss has *exploded* when ``stretches``
-    stretches in a row have a mean loss above ``factor`` times the usual loss. The usual loss is the larger of the first
-    stretch's loss (of an untrained model) and the median of the latest stretches.
+    stretches in a row have a mean loss above a limit, ``factor`` times the usual loss (:func:`scaled`). The usual loss
+    is the larger of the first stretch's loss and the median of the latest stretches below their limit.
     """
 
     reads = ("loss", "gradient_norm")

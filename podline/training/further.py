@@ -48,7 +48,7 @@ class Finished:
 
     @property
     def in_words(self) -> str:
-        """Describe the run and the parts of its state that are restored."""
+        """Describe the run: its name, the checksum of its weights, and its number of steps."""
         result = self.result
         return f"further from {result.run} (weights {result.weights_sha256[:12]}, {plural(self.steps, 'step')})"
 
@@ -56,8 +56,9 @@ class Finished:
         """Set ``state`` to the final state of the finished run.
 
         Raises:
-            SettingsError: the final state belongs to another model or optimizer.
+            SettingsError: the final state does not fit the model, the optimizer or the average of ``state``.
             ArtifactError: its last checkpoint is missing or damaged.
+            StoreError: its last checkpoint cannot be read.
         """
         newest = next(iter(self.checkpoints.steps()), None)
         if newest is None or newest != self.result.steps:

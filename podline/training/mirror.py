@@ -1,11 +1,12 @@
 """Keeps the run of a bucket in a local folder during training, while a thread uploads its files.
 
 Training does not wait for the store, and during an outage only the uploads are late. A run can resume from every
-state of the uploads: a checkpoint's arrays are uploaded before its description, the log before both, and the completion
-record last.
+state of the uploads: the log and a checkpoint's arrays are uploaded before its description, and the completion record
+last.
 
-The folder stays until the run is done and completely uploaded. A start resumes from the newer checkpoint: of the folder
-or of the bucket, and of the folder if both are equal. This module does not need TensorFlow.
+The folder stays until the run is done and completely uploaded, or another machine takes over the run. A start resumes
+from the newer checkpoint: of the folder or of the bucket, and of the folder if both are equal. This module does not
+need TensorFlow.
 """
 
 from __future__ import annotations
@@ -76,14 +77,19 @@ class Mirror:
 
     @property
     def lost(self) -> bool:
-        """Return whether the store has been unavailable for longer than ``patience``, or refuses an upload."""
+        """Return whether uploads have ended: the store was unavailable for ``patience`` seconds, or an upload failed.
+
+        An upload also fails if another machine has taken over the run.
+        """
         return self._failure is not None
 
     def __enter__(self) -> Self:
-        """Fetch the run if the store's copy is newer, and start the thread.
+        """Fetch the run if the store's copy is newer, else upload the local one; start the thread.
 
         Raises:
             StoreUnavailableError: the store does not answer.
+            StoreError: a file cannot be read or written.
+            OtherWriterError: another machine has taken over the run.
         """
         self.near.sweep()
         here, there = (self._newest(store) for store in (self.near, self._far))
@@ -105,7 +111,8 @@ class Mirror:
         """Upload the remaining files, and delete the local folder if the run is done.
 
         Raises:
-            StoreUnavailableError: the store is still unavailable; the run stays on this machine.
+            PodlineError: the store is still unavailable, or an upload failed; the run stays on this machine. An error
+                of the body other than :class:`PreemptedError` is raised instead.
             OtherWriterError: another machine has taken over the run; this machine deletes its copy.
         """
         self._ending.set()
@@ -186,7 +193,7 @@ class Mirror:
 
 
 def _turn(name: str) -> tuple[int, str]:
-    """Return the sort key of uploads: a file is uploaded before those that refer to it."""
+    """Return the sort key of copies: a file is copied before those that refer to it."""
     if "/stages/" in name:
         return 2, name
     return int("/checkpoints/" in name and name.endswith(".json")), name

@@ -1,6 +1,6 @@
 """Rehearses a training: does everything once on the first batch, then restores the state.
 
-A rehearsal takes a step of each phase, evaluates a batch, runs the probe, writes and reads back a checkpoint, and
+A rehearsal takes a few steps of each phase, evaluates a batch, runs the probe, writes and reads back a checkpoint, and
 calls every hook. Failures appear within seconds, as permanent errors with their cause. Durations are measured,
 which gives an estimate of the whole run. The rehearsal runs in training's own process and reuses its graph, so it costs
 a few steps and no second start; only later phases have graphs of their own.
@@ -84,7 +84,7 @@ def rehearse_later_phases(run: Run, step: int) -> list[StepTimes]:
     """Take a few steps of each phase after the phase of ``step``; leave the run's state unchanged.
 
     Returns:
-        The measured times, one entry per phase.
+        The measured times, one entry per phase; empty if no phase follows.
 
     Raises:
         SettingsError: a phase fails; the message has the cause.
@@ -122,7 +122,7 @@ def _timed(run: Run, step: int, steps: PhasedSteps, first: float) -> StepTimes:
 def rehearse(
     run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook], later: Sequence[StepTimes] = ()
 ) -> Preflight:
-    """Rehearse the run once; leave its state, logs and folder unchanged.
+    """Rehearse the run once; leave its state, logs and folder unchanged. The store remembers the passed checks.
 
     Args:
         run: the run to rehearse.
@@ -133,8 +133,9 @@ def rehearse(
 
     Raises:
         SettingsError: a batch does not fit into memory, or a step, a hook or the loss fails; the message has the cause.
-        ArtifactError: an example has an impossible target; the message names the example, its shard and byte offset.
-        DivergenceError: the loss of the first batch is not finite.
+        ArtifactError: an example has an impossible target (the message names the example, its shard and byte offset),
+            or a checkpoint is not read back as it was written.
+        DivergenceError: the loss of the first batch, or its gradient, is not finite.
         StoreError: checkpoints cannot be written.
     """
     started = time.monotonic()
@@ -192,7 +193,7 @@ def _estimate(run: Run, step: int, times: Sequence[StepTimes], hooks: Sequence[H
 
 
 def _look_at_examples(run: Run) -> None:
-    """Check all examples for impossible targets without decoding their images.
+    """Check all training examples for impossible targets without decoding their images.
 
     This reads every record, so the store remembers that the training split of a manifest passed.
     """
