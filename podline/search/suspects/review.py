@@ -68,7 +68,7 @@ def read_review(file: Path, class_names: Iterable[str] | None = None) -> Filled:
 
     Args:
         file: the table.
-        class_names: class names of the data set; other new labels are refused. None accepts any label.
+        class_names: class names of the data set; other new labels are refused. None accepts any label but an empty one.
 
     Raises:
         SettingsError: the file is not a table in UTF-8 or has no rows, a row is invalid, or rows belong to several data
