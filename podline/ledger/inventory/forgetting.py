@@ -31,6 +31,8 @@ from podline.store.folder import FolderStore
 
 _IDENTITY = re.compile(f"[0-9a-f]{{{2 * IDENTITY_BYTES}}}")
 _PAGE, _SHEETS, _JOBS = "report.html", "sheets", "jobs"
+# The folder of a run's evaluation on another split begins with this.
+_ON = "on-"
 
 
 class Forgetting(Frozen):
@@ -59,7 +61,7 @@ class Forgetting(Frozen):
     dry_run: bool
 
     def lines(self) -> list[str]:
-        """Return the actions, and then the commands that remain for the user, as lines."""
+        """Return the actions, and then the commands that remain for the user, as lines; a dry run has a heading."""
         listed = {
             "removed version": self.removed,
             "deleted page": self.pages,
@@ -68,9 +70,15 @@ class Forgetting(Frozen):
             "champion of": self.champions,
         }
         made = [f"version: {self.dataset}@{self.version}, without it"] if self.version else []
-        again = [f"again: podline report {page.split('/')[1]}" for page in self.pages if page.endswith(_PAGE)]
+        again = [f"again: {_command(page)}" for page in self.pages if page.endswith(_PAGE)]
         told = [*made, *(f"{what}: {name}" for what, names in listed.items() for name in names), *again]
         return ["without --dry-run, which changed nothing:", *told] if self.dry_run else told
+
+
+def _command(report: str) -> str:
+    """Return the command that writes a report again."""
+    _, run, *on = report.split("/")[:-1]
+    return " ".join((f"podline report {run}", *(f"--split {each.removeprefix(_ON)}" for each in on)))
 
 
 def forget(
@@ -203,8 +211,14 @@ def _delete_jobs(store: Store) -> list[str]:
 
 
 def _delete_pages(store: Store, dataset: str, dry_run: bool) -> list[str]:
-    """Delete pages and picture sheets that show images of a data set, each page's completion record first."""
-    shown = {f"runs/{run}": (REPORT.name, _PAGE) for run, _ in _trainings(store, dataset)}
+    """Return the pages that may show images of a data set, and all picture sheets; delete them unless ``dry_run``.
+
+    Each page's completion record is deleted first.
+    """
+    shown = dict[str, tuple[str, str]]()
+    for run, _ in _trainings(store, dataset):
+        others = [folder for folder in store.folders(f"runs/{run}") if folder.rpartition("/")[2].startswith(_ON)]
+        shown |= dict.fromkeys([f"runs/{run}", *others], (REPORT.name, _PAGE))
     for folder in store.folders(f"{suspects.FOLDER}/{dataset}"):
         shown[f"{suspects.FOLDER}/{dataset}/{folder.rpartition('/')[2]}"] = SUSPECTS.name, suspects.PAGE
     pages = list[str]()
