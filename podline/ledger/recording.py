@@ -57,6 +57,8 @@ from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 
 # Settings that are not recorded: paths, which differ between copies of a store, and URLs, which may contain a password.
 _LEFT_OUT = ("root", "store.cache", "strategy", "tracking", "launch")
+# Units of a duration: the settings of all but one are None.
+_UNITS = ("steps", "epochs", "share")
 
 
 @contextlib.contextmanager
@@ -443,8 +445,16 @@ def overridden(recipe: Recipe) -> dict[str, Any]:
     return {
         path: value
         for path, value in given.items()
-        if value is not None and (path not in written or written[path] != value)
+        if (_is_switched_off(path, written, given) if value is None else path not in written or written[path] != value)
     }
+
+
+def _is_switched_off(path: str, written: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Return whether None replaces a value or a section, and not just a duration in another unit."""
+    section, _, name = path.rpartition(".")
+    if name in _UNITS and any(given.get(f"{section}.{unit}") is not None for unit in _UNITS):
+        return False
+    return any(value is not None and f"{each}.".startswith(f"{path}.") for each, value in written.items())
 
 
 def _state(error: BaseException | None) -> State:

@@ -221,6 +221,13 @@ def test_what_is_overridden_is_told_by_its_path():
     changed = registry.override(recipe, {"schedule.learning_rate": 0.123, "validation_share": 0.1})
     assert overridden(changed) == {"schedule.learning_rate": 0.123, "validation_share": 0.1}
     assert overridden(recipe) == overridden(recipe.model_copy(update={"name": "mine"})) == {}
+    assert overridden(registry.override(recipe, {"duration.steps": 5})) == {"duration.steps": 5}
+
+
+def test_what_is_switched_off_is_overridden():
+    none = {"fit": None, "early_stop": None}
+    assert overridden(registry.override(registry.get("images"), none)) == none
+    assert overridden(registry.override(registry.get("cifar10"), none)) == {}, "they are off there"
 
 
 def trained_on(root: Path, manifest: Manifest) -> Entry:
