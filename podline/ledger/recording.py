@@ -346,7 +346,7 @@ class Notes:
             self._stage = None
 
     def _spent(self) -> dict[str, float]:
-        """Return class → seconds of the run; if the training's log is damaged, the training counts as lost."""
+        """Return class → seconds of the run; a damaged log leaves a finished training unmeasured, a failed one lost."""
         entry = self.entry
         lines, events = training_lines(self.store, entry.run)
         # Unix times, as in the training's lines; the clock may have been set since.

@@ -124,6 +124,11 @@ def test_a_training_that_saved_what_it_had_loses_nothing_and_waiting_for_a_tpu_i
         assert sum(spent.values()) == 155 - began
 
 
+def test_a_finished_training_whose_log_is_damaged_is_time_that_was_not_measured():
+    spent = time_spent(100, WaitingTime(), [Attempt("train", 0, 100, 90, kept=True)], (), (), {})
+    assert spent == {"starting": 10, "unattributed": 90}
+
+
 def dies_at_35(event: Any) -> None:
     """Kill the process a second after it came to step 35."""
     if event["event"] == "progress" and event["done"] >= 35:
