@@ -33,6 +33,7 @@ from podline.ledger.killed import write_killed
 from podline.ledger.ledger import Named, entries, entry_of, foreign, names
 from podline.recipes.measures import loaded, measure_named, metric_text
 from podline.report.ledger import frame_of, row_of
+from podline.stages.specs import SPEC
 from podline.store.contract import Store
 from podline.store.local_files import appearing
 
@@ -171,9 +172,9 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
     from podline.compare.known import evaluated  # noqa: PLC0415
     from podline.compare.lost import explain  # noqa: PLC0415
 
-    run, *others = chosen
-    if len(others) > 1:
+    if len(chosen) > 2:
         raise SettingsError(f"got {len(chosen)} runs, expected one or two with --why")
+    run, *others = (name if store.exists(f"runs/{name}/{SPEC}") else entry_of(store, name).run for name in chosen)
     decision = None if others else read_promotion(store, f"runs/{run}")
     other = others[0] if others else decision.reference if decision else ""
     if not other:
@@ -246,6 +247,8 @@ def delete(
     """
     if bool(chosen) == (days is not None):
         raise SettingsError("got neither runs nor --days, or both; give either the names of runs, or --days")
+    if chosen and (keep or recipe is not None):
+        raise SettingsError("got --keep or --recipe with the names of runs; these options choose runs with --days only")
     damaged = list[ArtifactError]()
     found = holdings(store, damaged.append)
     if days is None:
