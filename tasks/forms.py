@@ -65,7 +65,7 @@ class TrainingForm(RunOptions):
         self.training_recipe()
         if not self.source and self.drawn is None:
             raise SettingsError(
-                f"the recipe {self.recipe} needs a source: give the folder of its raw data (--source DIR)"
+                f"the recipe {self.recipe} needs a source: give the folder or the file of its raw data (--source)"
             )
         return self
 

@@ -177,6 +177,8 @@ def _compact(store: Store, name: str, fingerprint: str | None, dead_share: float
     if version is None:
         found = share_of_dead(manifest)
         line = f"nothing to do: {found:.1%} of the records in the shards are dead, less than {dead_share:.1%}"
+        if not manifest.base:
+            line = "nothing to do: the version uses no shards of older versions"
         answer({"version": None, "dead_share": found}, lambda: [line], as_json=as_json)
         return
     answer(version, lambda: [f"{dataset.name}@{version.number} {version.fingerprint}"], as_json=as_json)
@@ -219,6 +221,9 @@ def _show(
     if deep and not verify:
         raise SettingsError("got --deep without --verify, expected both; add --verify")
     first, two, last = (fingerprint or "").partition("..")
+    if record and (verify or two):
+        other = "two versions" if two else "--verify"
+        raise SettingsError(f"got --record with {other}, expected --record with one version; give one of the two")
     if two:
         if verify:
             raise SettingsError("got --verify with two versions, expected one version; give NAME@3")
@@ -393,7 +398,7 @@ def _preview(
     if run is not None:
         training = training_of(store, run, chosen)
         chosen, fingerprint = training.recipe, training.fingerprint
-    target = out or store.beside / "sheets" / f"{run or request.name}.png"
+    target = out or store.beside / "sheets" / f"{run or chosen.name}.png"
     chosen = Choices(**options).apply(chosen)
     found = dataset_for(store, chosen, fingerprint, request.reporter(SHOW))
     return ShowSpec(
