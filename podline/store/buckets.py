@@ -253,7 +253,8 @@ class BucketStore(Store):
     def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
         del flush
         if source is None:
-            self._delete(name, version)
+            if version:
+                self._delete(name, version)
             return ""
         with explained("read", source):
             content = _content(name, source)

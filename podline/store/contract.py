@@ -238,13 +238,17 @@ class Store(ABC):
         self._publish(source, name, replace=replace, flush=flush)
 
     def swap(self, source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
-        """Replace the content of a name atomically, if it still has the given version; return the new version.
+        """Replace the content of a name atomically, if it still has the given version.
 
         Args:
-            source: the file with the new content, see :meth:`publish_file`; None deletes the name instead.
+            source: the file with the new content, see :meth:`publish_file`; None deletes the name instead, and does
+                nothing if the name has another version.
             name: the name to publish under.
             version: the version to replace; empty if the name must not exist.
             flush: see :meth:`publish_file`.
+
+        Returns:
+            The version of the new content; empty without ``source``.
 
         Raises:
             TakenError: the name has another version with other content, or was deleted.
