@@ -97,8 +97,10 @@ def write_killed(store: Store, flow_run: str = "") -> None:
         file = folder / _NOTES if folder.exists() else folder.with_suffix(".json")
         try:
             notes = Unfinished.model_validate_json(file.read_bytes())
-        except (OSError, ValueError):  # killed before the first note
+        except (FileNotFoundError, ValueError):  # killed before the first note
             shutil.rmtree(folder, ignore_errors=True)
+            continue
+        except OSError:  # the next run reads them
             continue
         with contextlib.suppress(PodlineError, OSError):
             sign = file.stat().st_mtime
