@@ -144,7 +144,7 @@ def test_waiting_is_what_the_tpus_story_tells_of_this_attempt(tmp_path):
         tpu_log = [
             told(-9, Event.WAIT, "an earlier attempt", 1000.0),
             told(1, Event.WAIT, f"{TURN}: another flow run has the TPU", 20.0),
-            told(2, Event.WAIT, "it is being created, started or repaired", 300.0),
+            told(2, Event.WAIT, "it is being created, started, stopped or repaired", 300.0),
             told(3, Event.RESTART, "it was not healthy", 90.0),
         ]
         notes.store.publish_json(f"runs/{notes.entry.run}/tpu.json", {"entries": tpu_log})
