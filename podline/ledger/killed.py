@@ -75,7 +75,7 @@ def noted(store: Store) -> Generator[Callable[[Unfinished], None], None, None]:
 def training_lines(
     store: Store, run: str, last_step: float = math.inf
 ) -> tuple[Iterable[MetricsLine], list[EventLine]]:
-    """Return a training's metrics up to a step, and its events; empty for a missing or damaged file."""
+    """Return a training's metrics up to a step, and its events; both empty if either file is missing or damaged."""
     if run:
         with contextlib.suppress(PodlineError):
             lines = MetricsLines(store.local(f"runs/{run}/{METRICS}"), last_step)

@@ -55,7 +55,8 @@ from podline.store import digests
 from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 
-# Settings that are not recorded: paths, which differ between copies of a store, and URLs, which may contain a password.
+# Settings that are not recorded here: paths, which differ between copies of a store; URLs, which may contain a
+# password; the strategy, which the environment has.
 _LEFT_OUT = ("root", "store.cache", "strategy", "tracking", "launch")
 # Units of a duration: the settings of all but one are None.
 _UNITS = ("steps", "epochs", "share")
@@ -242,7 +243,10 @@ class Notes:
             track(self._tracking, self.store, entry, self._recipe, self._reporter)
 
     def _produced_by(self, result: TrainResult) -> None:
-        """Record the inputs of a reused model, from its ``origin.json``, instead of the current run's inputs."""
+        """Record the inputs of a reused model, from its ``origin.json``, instead of the current run's inputs.
+
+        For a new model, or without this file, write the current run's inputs to it.
+        """
         origin = read_origin(self.store, result.folder) if result.reused else None
         if origin is None:
             before = self.store.find(f"{result.folder}/{ORIGIN}")
@@ -284,7 +288,7 @@ class Notes:
         return change.model_copy(update={"splits": splits})
 
     def _run_before(self) -> Entry | None:
-        """Return the newest entry of the same recipe that has data."""
+        """Return the newest readable entry of the same recipe that has data, or None; warn of unreadable entries."""
         for named in ledger.names(self.store, recipe=self.entry.recipe):
             try:
                 entry = ledger.read(self.store, named.name)
@@ -354,7 +358,11 @@ class Notes:
         return time_spent(entry.seconds, entry.waiting, attempts, lines, events, self._around)
 
     def _outcome(self) -> Outcome | None:
-        """Return the evaluation's result, also of a model that is not better than guessing; None without one."""
+        """Return the evaluation's result, also of a model that is not better than guessing.
+
+        Returns:
+            None without an evaluation of this training, or, with a warning, for a damaged one.
+        """
         if self._trained is None:
             return None
         folder = self._trained.folder

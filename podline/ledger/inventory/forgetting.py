@@ -41,7 +41,7 @@ class Forgetting(Frozen):
     Attributes:
         dataset: name of the data set.
         image: identity of the image.
-        version: number of the new version without the image; 0 if the newest version did not contain the image.
+        version: number of the new version without the image; 0 if the newest version used no shard with the image.
         removed: fingerprints of deleted versions, finished or not, whose shards could contain the image.
         pages: names of deleted pages and picture sheets.
         runs: runs that were trained on a deleted version; their models are kept.
@@ -95,8 +95,9 @@ def forget(
         dry_run: return the actions without carrying them out.
 
     Raises:
-        SettingsError: no image, or several images, of the versions and the forgotten images match ``key``; or a split
-            would become empty.
+        SettingsError: no image, or several images, of the versions and the forgotten images match ``key``, which is
+            not the path of a file; a split would become empty; or the data set is a published one.
+        ArtifactError: a version is damaged.
         StoreUnavailableError: a running process uses a file that must be deleted.
         StoreError: the store cannot be read or written.
     """
