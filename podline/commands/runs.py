@@ -70,7 +70,7 @@ def list_runs(store: Store, last: int | None, export: Path | None, as_json: bool
       podline runs list --recipe cifar10 --since 2026-11-01 --state failed
       podline runs list --export nights.parquet
 
-    The ledger has no entry for a run that is trained but not evaluated; `podline store list` shows the run's folder.
+    A finished `podline train` has an entry only after `podline evaluate`; `podline store list` shows the run's folder.
     Damaged entries are listed at the end and give exit code 4. `podline runs nights` writes charts. Next: `podline runs
     show RUN`.
     """

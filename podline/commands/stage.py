@@ -62,8 +62,8 @@ def convert(
 ) -> ConvertSpec:
     """Convert raw data into TFRecord shards with a manifest.
 
-    RECIPE is the name of a recipe or of a data set: cifar10, coco, images, or one from an installed package. A source
-    always gives the same folder and the same bytes, with any number of workers. Existing shards are re-used. COCO's
+    RECIPE is the name of a recipe or of a data set: cifar10, coco, images, or one from an installed package. The number
+    of workers changes neither the folder nor the bytes. Existing shards are re-used. COCO's
     images are read from folders, or from the official zip files without unpacking: see docs/how-to/coco.md.
 
       podline convert cifar10 --source cifar-10-batches-py --root podline-root
