@@ -67,8 +67,10 @@ def test_a_page_that_help_or_an_error_names_can_be_opened(podline) -> None:
         (["models", "describe", "mnist", "--set", "depth"], "got 'depth', expected KEY=VALUE"),
         (["train", "mnist", "--learning-rate", "-1"], "'--learning-rate': got '-1', expected a number above 0"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
-        (["convert", "mnist"], "got no --source; give --source DIR"),
+        (["convert", "mnist"], "got no --source; give --source with the folder or the file"),
         (["data", "list", "--settings", "nowhere.toml"], "nowhere.toml cannot be read: No such file"),
+        (["data", "show", "images", "--record", "a.png", "--verify", "--root", "."], "got --record with --verify"),
+        (["data", "show", "images@1..2", "--record", "a.png", "--root", "."], "got --record with two versions"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_exit_code_2(podline, arguments: list[str], message: str) -> None:
@@ -87,6 +89,19 @@ def test_an_evaluation_is_of_a_run_or_of_a_recipe_s_newest_one(podline, tmp_path
     assert other.code == 2
     assert other.err.endswith(f"to train with these settings: `podline train {newer} --set …`\n")
     assert "has no finished run of mnist" in podline("report", "mnist", "--root", tmp_path).err
+    other = podline("report", newer, "--split", "train", "--root", tmp_path).err
+    assert other.endswith(f"run `podline evaluate {newer} --split train` first\n")
+
+
+def test_a_sheet_of_a_recipe_in_a_file_is_in_the_store(
+    podline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, performed = tmp_path / "my_recipe.py", Mock(side_effect=SourceError("asked"))
+    file.write_text('from podline.recipes import registry\nRECIPE = registry.get("cifar10").changed(name="mine")\n')
+    finished_run(tmp_path / "root")
+    monkeypatch.setattr("podline.commands.stage_command.performed", performed)
+    assert podline("data", "preview", file, "--root", tmp_path / "root").code == 3
+    assert performed.call_args.args[0].out == str(tmp_path / "root/sheets/mine.png")
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,16 @@ def test_a_list_is_filtered_and_cut(store, runs):
     assert "has no run that ended" in runs("list", "--recipe", "mnist")[1]
 
 
+def test_why_takes_the_start_of_a_run_s_name_or_an_entry(store, runs, monkeypatch):
+    for number in (1, 2):
+        publish(store, night(number))
+    names = list[str]()
+    monkeypatch.setattr("podline.compare.known.evaluated", lambda _store, run: names.append(run))
+    monkeypatch.setattr("podline.compare.comparison.compare", lambda *_: pytest.fail("\n".join(names)))
+    with pytest.raises(pytest.fail.Exception, match="cifar10-000000000002\ncifar10-000000000001"):
+        runs("compare", "cifar10-000000000001", ledger.names(store)[0].name, "--why")
+
+
 def test_one_run_is_shown_with_what_produced_it(store, runs):
     entry = night(3, attempt=2)
     publish(store, entry)
