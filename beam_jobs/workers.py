@@ -67,7 +67,7 @@ class _NumberedStep(beam.DoFn, ABC):
                 self.make_or_find(number)
         except PodlineError as error:
             here = socket.gethostname()
-            raise encoded(error if here == self.context.host else type(error)(f"on worker {here}: {error}")) from error
+            raise encoded(error if here == self.context.host else error.known(f"on worker {here}: {error}")) from error
 
     @abstractmethod
     def make_or_find(self, number: int) -> None:

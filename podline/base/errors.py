@@ -4,7 +4,7 @@
 message has one line (or a few short ones) with the file, the record, the found and the expected value, and the remedy.
 
 Errors cross processes: a stage's child process writes :meth:`PodlineError.to_json`, and the parent process raises the
-same class with :func:`from_json`.
+same class with :func:`from_json`; for a class of another package, the nearest class of this module.
 """
 
 from __future__ import annotations
@@ -52,9 +52,14 @@ class PodlineError(Exception):
         """Create an error; control characters in the message are escaped, since it may contain untrusted names."""
         super().__init__(plain(message))
 
+    @property
+    def known(self) -> type[PodlineError]:
+        """The class of this error, or its nearest base class in this module, which every process knows."""
+        return next(each for each in type(self).__mro__ if each in _KNOWN.values())
+
     def to_json(self) -> dict[str, Any]:
-        """Return this error as JSON, from which :func:`from_json` restores the same class."""
-        return {"type": type(self).__name__, "message": str(self)}
+        """Return this error as JSON, from which :func:`from_json` restores an error of the class :attr:`known`."""
+        return {"type": type(self).__name__, "known": self.known.__name__, "message": str(self)}
 
 
 class PermanentError(PodlineError):
@@ -346,17 +351,14 @@ def signal_name(number: int) -> str:
     return f"signal {number}"
 
 
-def _classes(root: type[PodlineError]) -> dict[str, type[PodlineError]]:
-    found = {root.__name__: root}
-    for subclass in root.__subclasses__():
-        found.update(_classes(subclass))
-    return found
+_KNOWN: dict[str, type[PodlineError]] = {
+    name: each for name, each in globals().items() if isinstance(each, type) and issubclass(each, PodlineError)
+}
 
 
 def headed() -> list[type[PodlineError]]:
     """Return the error classes of this module that define a heading, without the base class."""
-    known = list(_classes(PodlineError).values())[1:]
-    return [error for error in known if error.__module__ == __name__ and "heading" in vars(error)]
+    return [error for error in _KNOWN.values() if error is not PodlineError and "heading" in vars(error)]
 
 
 def exit_codes() -> dict[int, str]:
@@ -371,6 +373,6 @@ def exit_codes() -> dict[int, str]:
 
 def from_json(document: dict[str, Any]) -> PodlineError:
     """Restore an error from :meth:`PodlineError.to_json`; an unknown class becomes a :class:`PodlineError`."""
-    known = _classes(PodlineError).get(str(document.get("type")))
+    known = _KNOWN.get(str(document.get("known", document.get("type"))))
     message = str(document.get("message", "no message"))
     return known(message) if known else PodlineError(f"{document.get('type')}: {message}")

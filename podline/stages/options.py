@@ -267,7 +267,7 @@ class DataGroup(Options):
         "",
         "Name",
         "A name for your own images or keypoints. With flowers, data set and recipe are called images.flowers.",
-        unset="the name of the source's folder",
+        unset="the name of the source's folder or archive",
     )
     layout: str = option(
         "",

@@ -197,8 +197,28 @@ def test_a_spec_that_is_shown_can_be_given_back(podline, tmp_path: Path) -> None
     assert json.loads(shown.out)["workers"] == 3
 
     spec.write_text(shown.out.replace('"seed"', '"sed"'))
+    answer = podline("convert", "mnist", "--spec", spec, "--side", "64", "--json")
+    assert "got --spec with RECIPE, --side, which the spec contains" in answer.err
     answer = podline("convert", "--spec", spec)
     assert (answer.code, "is not a spec of the stage convert (sed" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("data show images --verify --record cat/1.jpg", "got --record and --verify, expected one"),
+        ("data show images@2..3 --record cat/1.jpg", "got --record with two versions, expected one version"),
+        ("data show images@2 --fingerprint 0123", "got @2 after the name and --fingerprint 0123"),
+        ("data preview sample@2 --run sample-0123456789ab", "got --run and a version of the data"),
+        ("runs delete sample-0123456789ab --keep 3", "got --keep or --recipe with names of runs, expected --days"),
+        ("runs delete sample-0123456789ab --recipe sample", "got --keep or --recipe with names of runs"),
+        ("runs nights --metrics nights.prom --out nights.html", "got --metrics and --out, expected one"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(podline, tmp_path: Path, command: str, words: str) -> None:
+    podline("store", "mark", "--root", tmp_path)
+    answer = podline(*command.split(), "--root", tmp_path)
+    assert (answer.code, words in answer.err) == (2, True), answer.err
 
 
 @pytest.fixture(scope="module")

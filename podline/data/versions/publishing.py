@@ -163,5 +163,9 @@ def delete_orphans(store: Store, folder: str) -> None:
     shards = [shard for split in read_manifest(store, folder).splits for shard in split.shards]
     kept = {f"{folder}/{shard_record(shard.file)}" for shard in shards}
     kept |= {f"{folder}/{file.file}" for shard in shards for file in shard.files}
-    orphans = (file for file in store.listing(folder) if ".tfrecord-" in file.name and file.name not in kept)
+    orphans = (
+        file
+        for file in store.listing(folder)
+        if ".tfrecord-" in file.name.removeprefix(folder) and file.name not in kept
+    )
     deque(in_order(lambda file: store.delete(file.name, file.version), orphans, store.parallel), maxlen=0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from podline.base.arrays import Array, Arrays, Image
+from podline.base.errors import SettingsError
 from podline.base.frozen import JsonObject
 from podline.base.progress import Reporter
 from podline.contract.answers import LostExample, LostExamples
@@ -106,6 +107,8 @@ class ExampleKind(ExampleHooks[A]):
         from podline.kinds.by_example.predicting import AnswerReader
 
         thresholds = np.empty(0)
+        if threshold is not None and not self.read_by.has_thresholds:
+            raise SettingsError(f"got a threshold for the classes of {training.run}, which need none; leave it out")
         if self.read_by.has_thresholds:
             thresholds = np.full(len(manifest.class_names), 0.5 if threshold is None else threshold)
             if threshold is None and store.exists(f"{training.folder}/{EVALUATION}"):

@@ -262,7 +262,7 @@ class _Child:
     def error(self, document: dict[str, Any]) -> PodlineError:
         """Return the error of a child's last event; for an unexpected error, add the path of the child's log."""
         error = from_json(document)
-        if type(error) is PodlineError:
+        if "known" not in document:
             return PodlineError(f"{self._stage}: {error} (this is a bug; its traceback is in {self._log})")
         return error
 
