@@ -9,6 +9,10 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from podline.base.plurals import plural
+
+_UNITS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
+
 
 def percent(share: float) -> str:
     """Format a share as a percentage: ``82.3 %``."""
@@ -42,11 +46,12 @@ def count(number: int) -> str:
 
 
 def short_count(number: float) -> str:
-    """Format a large number with three significant digits: ``4.12 million``."""
-    for unit, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if number >= unit:
-            return f"{number / unit:.3g} {name}"
-    return count(round(number))
+    """Format a number from a million on with three significant digits: ``4.12 million``; below, as an integer."""
+    if number < 1e6:
+        return count(round(number))
+    number = float(f"{number:.3g}")
+    unit, name = next((unit, name) for unit, name in _UNITS if number >= unit)
+    return f"{rate(number / unit)} {name}"
 
 
 def rate(number: float) -> str:
@@ -55,16 +60,16 @@ def rate(number: float) -> str:
 
 
 def pflop(number: float) -> str:
-    """Format a number of petaFLOP with three significant digits: ``0.515 PFLOP``; 0 means unknown."""
-    return f"{number:.3g} PFLOP" if number else "PFLOP not known"
+    """Format a number of petaFLOP like a rate: ``0.515 PFLOP``, ``1,234 PFLOP``; 0 means unknown."""
+    return f"{rate(number)} PFLOP" if number else "PFLOP not known"
 
 
 def size(number: int) -> str:
     """Format bytes in decimal units: ``24.8 MB``."""
     for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if number >= unit:
+        if number >= 0.99995 * unit:  # 999,950 bytes are 1.0 MB, not 1000.0 kB
             return f"{number / unit:.1f} {name}"
-    return f"{number} bytes"
+    return plural(number, "byte")
 
 
 def duration(seconds: float) -> str:
