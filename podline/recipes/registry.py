@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -130,6 +131,8 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
 
 def _folder_of(source: str) -> str:
     """Return the name of a source folder; for a source file, the name of the folder that contains the file."""
+    if "://" not in source:
+        source = os.path.normpath(Path(source).expanduser().absolute())  # "." and "flowers.csv" are in a named folder
     place = PurePosixPath(source.rstrip("/"))
     return (place.parent if place.suffix and not Path(source).is_dir() else place).name
 

@@ -97,6 +97,15 @@ def test_data_of_ones_own_are_named(own: str | None, source: str, name: str) -> 
     assert datasets.find(name).base == "images"
 
 
+@pytest.mark.parametrize("source", [".", "labels.csv", "./labels.csv", "../photos"])
+def test_a_relative_source_is_named_by_the_folder_that_it_is_in(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "photos").mkdir()
+    monkeypatch.chdir(tmp_path / "photos")
+    assert registry.for_data(registry.get("images"), None, source).name == "images.photos"
+
+
 @pytest.mark.parametrize("folder", ["蟻2", "!", "ants-0123456789ab"])
 def test_a_folder_whose_name_would_lose_a_letter_or_be_a_run_s_needs_a_name(folder: str) -> None:
     with pytest.raises(SettingsError, match=rf"folder is '{folder}': .* \(--name NAME, or the recipe images"):
