@@ -106,16 +106,17 @@ class PageSettings(Frozen):
 
 
 def _listed(files: Any) -> Any:
-    """Return absolute paths; split a comma-separated list from an environment variable.
+    """Check that paths are absolute; split a comma-separated list from an environment variable.
 
     Raises:
         ValueError: a path is relative; flows run in processes with other working folders.
     """
     files = _split(files)
-    relative = [file for file in files if not Path(file).expanduser().is_absolute()]
-    if relative:
-        raise ValueError(f"{relative[0]} is a relative path; give an absolute one")
-    return tuple(files)
+    for file in files if isinstance(files, list | tuple) else ():
+        # pydantic refuses any other type of value.
+        if isinstance(file, str) and not Path(file).expanduser().is_absolute():
+            raise ValueError(f"{file} is a relative path; give an absolute one")
+    return files
 
 
 class Settings(Frozen):
@@ -275,7 +276,10 @@ def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsErro
         asks = next(source for given, source in sources.items() if given.split(".")[0] == problem.loc[0])
         needed = [name for name, field in keys().items() if field.is_required() and f"{name}.".startswith(f"{key}.")]
         return SettingsError(f"{asks}: {', '.join(needed)} must be given as well")
-    source = next((source for given, source in sources.items() if given.startswith(key)), "settings")
+    # A key in a list, such as recipes.0, has the source of the list.
+    ours = [source for given, source in sources.items() if given.startswith(key)]
+    ours += [source for given, source in sources.items() if key.startswith(f"{given}.")]
+    source = next(iter(ours), "settings")
     value = "" if isinstance(problem.input, dict) else f" = {problem.input!r}"
     expected = f"; expected {keys()[key].description}" if problem.type == "string_pattern_mismatch" else ""
     return SettingsError(f"{source}: {key}{value}: {problem.msg}{expected}")
