@@ -211,7 +211,7 @@ def export_mlflow_defaults() -> None:
 def search_first(folders: Sequence[Path]) -> None:
     """Make this process and its children search these folders first for modules and packages."""
     sys.path[:0] = map(str, folders)
-    usual = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    usual = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []  # an empty entry is the working folder
     export({"PYTHONPATH": os.pathsep.join([*map(str, folders), *usual])})
 
 
