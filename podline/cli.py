@@ -5,6 +5,7 @@ This module imports click and no library besides, so that ``podline --help`` is 
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import traceback
@@ -150,11 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _refused(error: Exception) -> Exception:
     """Return the StoreError for an error of the system about a full disk or a missing permission; else the error."""
-    if not isinstance(error, OSError) or not error.filename:
+    # The failed write of an open file, such as standard output, has no file name.
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if not isinstance(error, OSError) or not (error.filename or full):
         return error
     from podline.store.contract import refused  # noqa: PLC0415 (it imports pydantic, which --help does not need)
 
-    return refused("use", error.filename, error) or error
+    return refused("write" if full else "use", error.filename or "a file or the output", error) or error
 
 
 def _line(error: Exception) -> str:
