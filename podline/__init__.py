@@ -1,4 +1,4 @@
-"""Podline: every night, raw vision archives become a trained, evaluated, reported model."""
+"""Podline: every night, images become a trained, evaluated and reported model."""
 
 import os
 import site

@@ -1,7 +1,7 @@
 """Formats numbers for people, with one rounding rule per kind of quantity.
 
 A share and its interval are rounded to the same digit, like ``82.3 % [79.9, 84.5]``, so that no figure looks more exact
-than its interval allows. Commas separate thousands; negative numbers have a real minus.
+than its interval allows. Commas separate thousands.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def moment(unix_time: float) -> str:
 
 
 def rounded(number: float) -> str:
-    """Format a number with four significant digits; scientific notation only below 1e-6."""
+    """Format a number with four significant digits, from 10,000 on as an integer; below 1e-6 in scientific notation."""
     if number == 0 or not math.isfinite(number):
         return f"{number:g}"
     text = f"{number:.4g}"

@@ -43,7 +43,7 @@ class Duration(Frozen):
         return f"{amount} {name.removesuffix('s') if value == 1 else name}"
 
     def in_steps(self, epochs: Epochs) -> int:
-        """Return the duration in whole steps, rounded down; a duration above zero has at least one step."""
+        """Return the duration rounded to whole steps; a duration above zero has at least one step."""
         if self.steps is not None:
             return self.steps
         passes = self.epochs or 0

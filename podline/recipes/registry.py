@@ -54,7 +54,11 @@ def names() -> tuple[str, ...]:
 
 
 def has(name: str) -> bool:
-    """Return whether a recipe has this name: one of :func:`names`, possibly with a dot and the user's own name."""
+    """Return whether a recipe has this name: one of :func:`names`, possibly with a dot and the user's own name.
+
+    Raises:
+        SettingsError: see :func:`names`.
+    """
     sources = _sources()
     return name in sources or _base(name, sources) is not None
 
@@ -106,7 +110,7 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
 
     Args:
         recipe: any recipe; a recipe of Podline for users' own data gets a name.
-        own: the name of the user's data; by default the name of the source's folder.
+        own: the name of the user's data; by default the name of the source's folder, or of the folder of a source file.
         source: the path of the data.
 
     Raises:
@@ -338,6 +342,6 @@ def field_of(path: str) -> FieldInfo | None:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model class in a field's annotation, optional or not."""
+    """Return the pydantic class in a field's annotation, with or without ``| None``; None if it has no such class."""
     choices = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)

@@ -192,9 +192,10 @@ class Recipe(Frozen):
         ema_decay: evaluation and export use an exponential moving average of the weights with this decay, for example
             0.999; 0 for off.
         validation_share: share of the training split that is held out and evaluated during training; with 0 the test
-            split is evaluated. Plateau, early stop and annealing need a share, or a data set with a validation split.
+            split is evaluated. A validation split of the data set replaces both; without one, plateau, early stop and
+            annealing need a share.
         without_part: a part of the training split that is left out, for example ``1/4``; chosen by a hash.
-        evaluate_every: interval of evaluations during training; None: only at the end.
+        evaluate_every: interval of evaluations during training; None or 0: only at the end.
         measures: names of further measures that evaluations during training compute, for the curves of the report.
             Metrics of plateau and early stop are always computed.
         explosion: when a loss counts as exploded.

@@ -131,7 +131,7 @@ def prefect_home() -> Path:
 
 
 def use_client_secret(secret: str) -> None:
-    """Send this secret with requests to a server, unless the user has set one; call this before importing Prefect."""
+    """Make Prefect send this secret with requests, unless the user has set one; call this before importing Prefect."""
     if not os.environ.get(CLIENT_SECRET):
         export({CLIENT_SECRET: secret})
 

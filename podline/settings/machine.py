@@ -147,7 +147,9 @@ class Settings(Frozen):
     )
     silence: float = Field(default=900.0, gt=0, description="a stage counts as hung after this time without progress")
     hang_factor: float = Field(
-        default=20.0, gt=1, description="a training counts as hung after this multiple of the usual time of a step"
+        default=20.0,
+        gt=1,
+        description="a training counts as hung after this multiple of its usual time between two reports",
     )
     hang_floor: float = Field(
         default=120.0,
@@ -187,7 +189,9 @@ class Settings(Frozen):
         default=StoreSettings(), description="settings of the store, mostly for a bucket: docs/how-to/bucket.md"
     )
     nights: NightSettings = Field(default=NightSettings(), description="the handling of failed nights")
-    pages: PageSettings = Field(default=PageSettings(), description="the address of the stores' pages")
+    pages: PageSettings = Field(
+        default=PageSettings(), description="the pages of the stores: their address, and which stores are served"
+    )
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/how-to/tpu.md")
 
 
@@ -261,7 +265,10 @@ def variable_of(key: str) -> str:
 
 
 def variables(machine: Settings) -> dict[str, str]:
-    """Return environment variables with which :func:`load` returns these settings on another machine."""
+    """Return environment variables with which :func:`load` returns these settings on another machine.
+
+    A table without values, such as an empty ``[tpu.machine]``, is lost.
+    """
     given = flat(machine.model_dump(mode="json", exclude_defaults=True))
     return {
         variable_of(key): ",".join(value) if isinstance(value, list) else str(value) for key, value in given.items()
