@@ -101,8 +101,8 @@ class FitSettings(Frozen):
         steps: least number of steps of a training; with fewer images, it takes more epochs.
         least_validation: least number of images that ``validation_share`` must hold out; with fewer, none are held out,
             and ``early_stop`` is off.
-        evaluation_time: largest share of a training's time, estimated from the number of images, for evaluations; if
-            needed, they become rarer.
+        evaluation_time: largest share of a training's time, as estimated, for evaluations; if needed, they become
+            rarer.
     """
 
     epoch_steps: int = Field(default=1, ge=1, le=MOST)
@@ -122,7 +122,7 @@ class FewSettings(Frozen):
         images: largest number of training images.
         side: least median of the images' longer sides, in pixels.
         changes: dotted path → value, for example ``{"model.kind": "efficientnet-lite0", "conversion.side": 160}``. The
-            user's values stay. If the user chooses the network or its initial weights, ``changes`` has no effect.
+            user's values stay. If the user sets a value of ``model`` or initial weights, ``changes`` has no effect.
     """
 
     images: int = Field(ge=1, le=MOST)
@@ -388,7 +388,11 @@ class Recipe(Frozen):
 
     @property
     def by_phase(self) -> tuple[tuple[int, Recipe], ...]:
-        """Pairs (first epoch, recipe without phases) for the beginning of the run, at epoch 0, and for each phase."""
+        """Pairs (first epoch, recipe without phases) for the beginning of the run, at epoch 0, and for each phase.
+
+        Raises:
+            ValueError: a phase has an invalid value, or ``from_share`` although the run's length is not in epochs.
+        """
         recipe: Recipe = self.model_copy(update={"phases": ()})
         found: list[tuple[int, Recipe]] = [(0, recipe)]
         for phase in self.phases:

@@ -35,7 +35,7 @@ class DataChanges(Result):
     before: str = Field(description="the fingerprint of the earlier version")
     after: str = Field(description="the fingerprint of the later version")
     counts: dict[str, dict[str, tuple[int, int]]] = Field(
-        description="split → class → records before and after; the class is empty for records without one"
+        description="split → class → numbers of records before and after; the class is empty for records without one"
     )
     added: int = Field(description="number of images that only the later version has")
     removed: int = Field(description="number of images that only the earlier version has")

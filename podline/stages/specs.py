@@ -58,7 +58,7 @@ class ConvertSpec(Spec["ConvertResult"]):
         description="the largest share of a source's records, or people, that may be left out without an error",
     )
     engine: EngineName = Field(default=LOCAL, description="the engine; see podline.settings.engines")
-    workers: int = Field(default=1, ge=1, description="worker processes of the local engine")
+    workers: int = Field(default=1, ge=1, description="number of worker processes of the local engine")
     beam_options: tuple[str, ...] = Field(default=(), description="further options of Beam")
 
     @model_validator(mode="before")
@@ -127,7 +127,7 @@ class ValidateResult(Result):
     shards: int
     duplicates_within: int | None = Field(
         default=None,
-        description="records whose image occurs more than once in their split; None if not searched",
+        description="number of records whose image occurs more than once in their split; None if not searched",
     )
 
     def lines(self, _where: Where = str, /) -> list[str]:

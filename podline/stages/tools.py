@@ -169,7 +169,7 @@ class Preflight(Result):
 
     run: str = Field(description="the run's name")
     devices: str = Field(description="the device of the rehearsal")
-    steps: int = Field(description="the remaining steps")
+    steps: int = Field(description="the number of remaining steps")
     batch_size: int = Field(description="number of examples in a step")
     phases: int = Field(default=1, description="the number of phases; `batch_size` and `step` are of the first")
     first_step: float = Field(description="seconds of the first step, including tracing")
