@@ -269,7 +269,10 @@ class Recipe(Frozen):
     def _is_of_its_kind(cls, given: Json, info: ValidationInfo) -> Json:
         if not is_object(given) or "dataset" not in info.data:
             return given
-        return task_of(given.get("kind") or _usual_task(info.data).kind, given)
+        kind = given.get("kind") or _usual_task(info.data).kind
+        if not isinstance(kind, str):
+            raise ValueError(f"got kind={kind!r}, expected the name of a kind of task")  # noqa: TRY004 (pydantic)
+        return task_of(kind, given)
 
     @field_validator("schedule")
     @classmethod
