@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pty
@@ -177,6 +178,9 @@ def test_exit_codes_are_those_of_the_errors_and_an_unforeseen_one_is_a_bug(
         expected = {KeyboardInterrupt: 130, ZeroDivisionError: 1}.get(type(error)) or error.exit_code
         assert answer.code == expected
     assert answer.err == "podline: error: ZeroDivisionError: division by zero (this is a bug; --debug shows where)\n"
+    monkeypatch.setattr("podline.commands.runs.names", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    answer = podline("runs", "list", "--root", tmp_path)
+    assert (answer.code, "cannot write a file or the output: no space left on the device" in answer.err) == (5, True)
 
 
 def test_a_conversion_for_a_recipe_has_the_recipe_s_size(podline, tmp_path: Path) -> None:

@@ -141,6 +141,7 @@ def test_a_pose_recipe_has_what_poses_need_and_nothing_for_classes(change: dict[
         (Duration(epochs=30), 0.0201, "0.6 epochs"),
         (Duration(epochs=30), 1e-6, "0.01 epochs"),
         (Duration(steps=700), 3.001, "2,100 steps"),
+        (Duration(steps=1_000_000), 1.5, "1,500,000 steps"),
         (Duration(steps=7), 0.01, "1 step"),
     ],
 )
