@@ -22,7 +22,7 @@ from podline.ledger.inventory.catalogue import training_of
 from podline.store.contract import Store
 
 _WARM_UP = (1, 2)  # batch sizes; with the second, TensorFlow traces a graph for every batch size
-_TOP = 5  # most probable classes of an answer
+_TOP = 5  # most probable classes of an answer; all labels are listed
 _BATCH = 16  # images per call, to limit the memory for activations
 # Seconds between two attempts to load a champion that could not be loaded.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -67,12 +67,13 @@ class Served(NamedTuple):
         return {name: np.concatenate([part[name] for part in parts]) for name in sorted(parts[0])}
 
     def answers(self, outputs: dict[str, Array]) -> list[Any]:
-        """Return per image the most probable classes, or a value; an empty list for a pose model."""
+        """Return for each image the most probable classes, the predicted labels or a value; empty for a pose model."""
         if self.reader.tells == "people":
             return []
         [values] = outputs.values()
         tall, wide = self.shape[:2]
-        said = [self.reader.said("", place, (wide, tall), row, _TOP) for place, row in enumerate(values, 1)]
+        most = _TOP if self.reader.tells == "classes" else None
+        said = [self.reader.said("", place, (wide, tall), row, most) for place, row in enumerate(values, 1)]
         return [
             each.answer if each.classes is None else [share.model_dump(mode="json") for share in each.classes]
             for each in said
@@ -126,13 +127,16 @@ class Follower:
         """Load and serve the new champion, if there is one.
 
         Returns:
-            A line for the log; empty without a change. If the new champion cannot be loaded, the old champion is still
-            served, ``problem`` is the reason, and a call after a pause tries again.
+            A line for the log; empty without a change. If the history cannot be listed or the new champion cannot be
+            loaded, the old champion is still served, ``problem`` is the reason, and a call after a pause tries again.
         """
         before = self.problem
         try:
             names = self._changes()
-            if names == self._names or (names == self._failed and time.monotonic() < self._again):
+            if names == self._names:
+                self.problem = ""
+                return f"serves number {self.served.version}, {self.served.run}" if before else ""
+            if names == self._failed and time.monotonic() < self._again:
                 return ""
             # After each failure to load the same champion, the pause doubles.
             self._pause = min(2 * self._pause, _LONGEST_PAUSE) if names == self._failed else _SHORTEST_PAUSE
@@ -141,6 +145,6 @@ class Follower:
             self._names, self.problem = names, ""
         except Exception as error:
             # With any problem of the new champion, the old one is still served.
-            self.problem = f"still serves number {self.served.version}, as the new champion cannot be loaded: {error}"
+            self.problem = f"still serves number {self.served.version}; a new champion cannot be loaded: {error}"
             return "" if self.problem == before else f"warning: {self.problem}"
         return f"serves number {self.served.version}, {self.served.run}"
