@@ -309,7 +309,7 @@ def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_bes
     assert verdict.examples == both
 
 
-def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fresh, runs):
+def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fresh, runs, tmp_path):
     promote(spec(fresh, runs[0]), silent())
     moved, learned, tested = "bbbb456789abcdef", drawn(256, 0), drawn(TEST, 1)
     test = joined(some(tested, 5, TEST), some(learned, 5, 7))
@@ -330,6 +330,10 @@ def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fre
     compared = decision(fresh, later).compared
     # Neither among those compared on nor among the new ones.
     assert (compared.shared, compared.fresh) == (TEST - 5, 0)
+    copy = open_store(shutil.copytree(fresh.root, tmp_path / "root"))
+    copy.delete(f"runs/{runs[0]}/guesses.npz")
+    by_decision = compare(copy, evaluated(copy, runs[0]), evaluated(copy, later), silent()).comparison
+    assert (by_decision.examples, by_decision.difference.examples) == (compared.sentence(), TEST - 5)
     anyway = promote(spec(fresh, later, anyway=True), silent())
     assert (anyway.promoted, anyway.refusals) == (True, result.refusals)
 
