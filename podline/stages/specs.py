@@ -278,7 +278,7 @@ class PromoteSpec(RunSpec["PromoteResult"]):
     anyway: bool = Field(default=False, description="promote even if the rules refuse")
     reason: str = Field(default="", description="a comment for the history")
     again: bool = Field(default=False, description="decide again even if there is a decision")
-    dry_run: bool = Field(default=False, description="decide without promoting; only a missing export is written")
+    dry_run: bool = Field(default=False, description="decide without promoting; nothing is written")
     promotion_version: int = PROMOTION_VERSION
 
     not_hashed = frozenset({"root", "again", "dry_run", "rules.seeds", "rules.seed_minutes"})
