@@ -74,7 +74,7 @@ class SettingsError(PermanentError):
 
 
 class SourceError(PermanentError):
-    """A raw archive is missing, damaged or malicious, or contains another data set than requested."""
+    """Raw data is missing, damaged or malicious, or belongs to another data set than requested."""
 
     heading = "Raw data"
     exit_code = 3
@@ -94,7 +94,7 @@ class TakenError(ArtifactError):
 
 
 class StoreError(PermanentError):
-    """A store cannot be read or written: no permission, no space, or it does not exist."""
+    """A store cannot be read or written, or lacks what was asked for."""
 
     heading = "Store"
     exit_code = 5
@@ -154,7 +154,7 @@ class UndecidedError(PermanentError):
 
 
 class EngineError(PermanentError):
-    """A Beam engine for conversions lacks Podline, has another version of it, or refuses the account."""
+    """A Beam engine is missing, lacks this release of Podline, has a wrong clock, or refuses the account."""
 
     heading = "Engine set-up"
     exit_code = 13
@@ -237,13 +237,13 @@ class StoreUnavailableError(TransientError):
 
 
 class SourceUnavailableError(TransientError):
-    """A server of raw archives did not answer, or the connection broke; the downloaded bytes are kept."""
+    """A server of raw data did not answer, or the connection broke; the downloaded bytes are kept."""
 
     heading = "Download"
 
 
 class PreemptedError(TransientError):
-    """SIGTERM ended the stage, whose progress is saved."""
+    """SIGTERM ended the stage; a training has saved its progress."""
 
     heading = "Asked to end"
     exit_code = 143  # 128 + SIGTERM
@@ -252,7 +252,7 @@ class PreemptedError(TransientError):
 
 
 class WorkerLostError(TransientError):
-    """A process of a multi-host training died or did not start; all processes resume from the checkpoint."""
+    """A process of a multi-host training, or its scheduler, is lost; a retry resumes from the checkpoint."""
 
     heading = "Training process lost"
     retry_delays = (10.0, 60.0, 300.0)

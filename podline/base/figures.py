@@ -1,13 +1,15 @@
 """Formats numbers for people, with one rounding rule per kind of quantity.
 
 A share and its interval are rounded to the same digit, like ``82.3 % [79.9, 84.5]``, so that no figure looks more exact
-than its interval allows. Commas separate thousands; negative numbers have a real minus.
+than its interval allows. Commas separate thousands.
 """
 
 from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+
+from podline.base.plurals import plural
 
 
 def percent(share: float) -> str:
@@ -42,7 +44,7 @@ def count(number: int) -> str:
 
 
 def short_count(number: float) -> str:
-    """Format a number from a million on with three significant digits: ``4.12 million``."""
+    """Format a number from a million on with three significant digits: ``4.12 million``; below, as an integer."""
     if round(number) < 10**6:
         return count(round(number))
     shown = float(f"{number:.3g}")
@@ -65,7 +67,7 @@ def size(number: int) -> str:
     for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
         if number >= max(1000, 0.99995 * unit):  # 999,950 bytes are rounded to 1.0 MB
             return f"{number / unit:,.1f} {name}"
-    return f"{number} bytes"
+    return plural(number, "byte")
 
 
 def duration(seconds: float) -> str:

@@ -67,7 +67,7 @@ class Lines:
         self._last = (0.0, 0.0)
 
     def listen(self, event: Event) -> None:
-        """Write an event as a line, unless it is a progress event too soon after the last one."""
+        """Write a log, progress, result or error event as a line; omit progress too soon after the last line."""
         stage = event["stage"]
         if event["event"] == "start" and stage not in self._started:
             self._started[stage] = self._clock()

@@ -56,7 +56,7 @@ _ENDINGS: dict[ExportFormat, str] = {
     click.option(
         "--out",
         type=click.Path(path_type=Path),
-        help="The folder to write to.  [default: predictions/RUN in the store's folder]",
+        help="The folder to write to.  [default: predictions/RUN in the store or a bucket's cache]",
     ),
     click.option(
         "--threshold",
@@ -194,7 +194,7 @@ def serve(store: Store, name: str, host: str, port: int, as_json: bool) -> None:
 @click.option(
     "--examples",
     type=Whole(1),
-    help="The number of test examples on which the exported model is evaluated.  [default: all]",
+    help="The number of test examples on which the export is evaluated, if it is evaluated.  [default: all]",
 )
 @in_store
 def export(store: Store, name: str, folder: Path, form: ExportFormat, examples: int | None, as_json: bool) -> None:

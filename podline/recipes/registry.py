@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -55,7 +56,11 @@ def names() -> tuple[str, ...]:
 
 
 def has(name: str) -> bool:
-    """Return whether a recipe has this name: one of :func:`names`, possibly with a dot and the user's own name."""
+    """Return whether a recipe has this name: one of :func:`names`, possibly with a dot and the user's own name.
+
+    Raises:
+        SettingsError: see :func:`names`.
+    """
     sources = _sources()
     return name in sources or _base(name, sources) is not None
 
@@ -135,6 +140,8 @@ def _folder_of(source: str) -> str:
 
     The folder of a bucket, or of another machine, may have a dot in its name too.
     """
+    if "://" not in source:
+        source = os.path.normpath(Path(source).expanduser().absolute())  # "." and "flowers.csv" are in a named folder
     place = PurePosixPath(source)
     if not source.endswith("/") and not Path(source).is_dir():
         if archive := _ARCHIVE.fullmatch(place.name):
@@ -345,6 +352,6 @@ def field_of(path: str) -> FieldInfo | None:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model class in a field's annotation, optional or not."""
+    """Return the pydantic class in a field's annotation, with or without ``| None``; None if it has no such class."""
     choices = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)

@@ -1,11 +1,12 @@
 """Keeps the run of a bucket in a local folder during training, while a thread uploads its files.
 
 Training does not wait for the store, and during an outage only the uploads are late. A run can resume from every
-state of the uploads: a checkpoint's arrays are uploaded before its description, the log before both, and the completion
-record last.
+state of the uploads: the log and a checkpoint's arrays are uploaded before its description, and the completion record
+last.
 
-The folder stays until the run is done and completely uploaded. A start resumes from the newer checkpoint: of the folder
-or of the bucket, and of the folder if both are equal. This module does not need TensorFlow.
+The folder stays until the run is done and completely uploaded, or another machine takes over the run. A start resumes
+from the newer checkpoint: of the folder or of the bucket, and of the folder if both are equal. This module does not
+need TensorFlow.
 """
 
 from __future__ import annotations
@@ -14,11 +15,19 @@ import shutil
 import threading
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from podline.base.errors import OtherWriterError, PodlineError, PreemptedError, StoreUnavailableError, one_line
+from podline.base.errors import (
+    OtherWriterError,
+    PodlineError,
+    PreemptedError,
+    StoreUnavailableError,
+    UnexplainedError,
+    one_line,
+)
 from podline.base.progress import Reporter
 from podline.base.stopwatch import measured
 from podline.documents.metrics_log import EVENTS, METRICS
@@ -41,12 +50,14 @@ def fetch_run(store: Store, folder: str, near: FolderStore) -> None:
     """
     wanted = {f"{folder}/{name}" for name in (SPEC, METRICS, EVENTS)}
     checkpoints = f"{CheckpointFolder(store, folder, '').folder}/"
-    names = [name for name in store.list(folder) if name in wanted or name.startswith(checkpoints)]
+    # In this order, an interrupted call leaves no description of a checkpoint whose arrays are missing.
+    there = (name for name in store.list(folder) if name in wanted or name.startswith(checkpoints))
+    names = sorted(there, key=partial(_turn, folder))
     for name, path in zip(names, store.locals(names), strict=True):
-        target = near.local(name)
-        with explained("write", target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+        with near.workspace("fetching") as place:
+            with explained("write", near.local(name)):
+                shutil.copyfile(path, place / "copy")
+            near.publish_file(place / "copy", name, replace=True)
 
 
 class Mirror:
@@ -68,14 +79,19 @@ class Mirror:
 
     @property
     def lost(self) -> bool:
-        """Return whether the uploads ended early: the store has been away for ``patience``, or an upload failed."""
+        """Return whether uploads have ended: the store was unavailable for ``patience`` seconds, or an upload failed.
+
+        An upload also fails if another machine has taken over the run.
+        """
         return self._failure is not None
 
     def __enter__(self) -> Self:
-        """Fetch the run if the store's copy is newer, and start the thread.
+        """Fetch the run if the store's copy is newer, else upload the local one; start the thread.
 
         Raises:
             StoreUnavailableError: the store does not answer.
+            StoreError: a file cannot be read or written.
+            OtherWriterError: another machine has taken over the run.
         """
         self.near.sweep()
         here, there = (self._newest(store) for store in (self.near, self._far))
@@ -97,9 +113,9 @@ class Mirror:
         """Upload the remaining files, and delete the local folder if the run is done.
 
         Raises:
-            StoreUnavailableError: the store is still unavailable; the run stays on this machine.
+            PodlineError: the store is still unavailable, or an upload failed; the run stays on this machine. An error
+                of the body other than :class:`PreemptedError` is raised instead.
             OtherWriterError: another machine has taken over the run; this machine deletes its copy.
-            PodlineError: an upload failed; the run stays on this machine.
         """
         self._ending.set()
         while self._thread.is_alive():
@@ -136,7 +152,7 @@ class Mirror:
             self._failure = error
         except Exception as error:
             traceback.print_exc()
-            self._failure = PodlineError(f"cannot upload {self._folder}: {type(error).__name__}: {one_line(error)}")
+            self._failure = UnexplainedError(f"cannot upload {self._folder}: {type(error).__name__}: {one_line(error)}")
 
     def _tried(self) -> bool:
         try:
@@ -159,7 +175,7 @@ class Mirror:
         if writer := writer_of(self._far, self._folder):
             writer.unless_lost()
         changed = False
-        for name in sorted(self.near.list(self._folder), key=self._turn):
+        for name in sorted(self.near.list(self._folder), key=partial(_turn, self._folder)):
             path = self.near.local(name)
             with explained("upload", path):
                 try:
@@ -186,8 +202,9 @@ class Mirror:
         self._brought[name] = mark
         return True
 
-    def _turn(self, name: str) -> tuple[int, str]:
-        """Return the sort key of uploads: a file is uploaded before those that refer to it."""
-        if name.startswith(f"{self._folder}/stages/"):
-            return 2, name
-        return int(name.startswith(f"{self._folder}/checkpoints/") and name.endswith(".json")), name
+
+def _turn(folder: str, name: str) -> tuple[int, str]:
+    """Return the sort key of copies: a file of a run's folder is copied before those that refer to it."""
+    if name.startswith(f"{folder}/stages/"):
+        return 2, name
+    return int(name.startswith(f"{folder}/checkpoints/") and name.endswith(".json")), name

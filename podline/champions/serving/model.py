@@ -23,7 +23,7 @@ from podline.ledger.inventory.catalogue import training_of
 from podline.store.contract import Store
 
 _WARM_UP = (1, 2)  # batch sizes; with the second, TensorFlow traces a graph for every batch size
-_TOP = 5  # most probable classes of an answer
+_TOP = 5  # most probable classes of an answer; all labels are listed
 _BATCH = 16  # images per call, to limit the memory for activations
 # Seconds between two attempts to load a champion that could not be loaded.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -68,12 +68,13 @@ class Served(NamedTuple):
         return {name: np.concatenate([part[name] for part in parts]) for name in sorted(parts[0])}
 
     def answers(self, outputs: dict[str, Array]) -> list[Any]:
-        """Return per image the most probable classes, or a value; an empty list for a pose model."""
+        """Return for each image the most probable classes, the predicted labels or a value; empty for a pose model."""
         if self.reader.tells == "people":
             return []
         [values] = outputs.values()
         tall, wide = self.shape[:2]
-        said = [self.reader.said("", place, (wide, tall), row, _TOP) for place, row in enumerate(values, 1)]
+        most = _TOP if self.reader.tells == "classes" else None
+        said = [self.reader.said("", place, (wide, tall), row, most) for place, row in enumerate(values, 1)]
         return [
             each.answer if each.classes is None else [share.model_dump(mode="json") for share in each.classes]
             for each in said

@@ -68,7 +68,7 @@ class Holding:
     def in_use(self) -> bool | None:
         """Return whether a running process uses the folder, see :mod:`podline.store.uses`; None if unknown.
 
-        It is unknown in a folder of another user, whose leases cannot be read.
+        It is unknown in a folder of another user, whose leases cannot be read, and in a read-only store.
         """
         with contextlib.suppress(StoreError), self.store.alone(self.name) as free:
             return not free

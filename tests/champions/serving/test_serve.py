@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import importlib.util
 import json
 import re
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import Mock
 
@@ -27,13 +29,13 @@ from click.testing import CliRunner
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 from trained_runs import trained
 
-from podline.base.errors import ArtifactError, SettingsError, StoreUnavailableError
+from podline.base.errors import ArtifactError, SettingsError, StoreError, StoreUnavailableError
 from podline.base.progress import silent
 from podline.champions.exporting import export
 from podline.champions.exports import lite_model
 from podline.champions.promote import promote
 from podline.champions.serving import model
-from podline.champions.serving.model import Follower, load_served
+from podline.champions.serving.model import Follower, Served, load_served
 from podline.champions.serving.server import MAX_BODY, MAX_CONNECTIONS
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
@@ -370,6 +372,21 @@ def test_a_model_that_cannot_be_converted_leaves_no_file(store: Store, tmp_path:
     with pytest.raises(ArtifactError, match="as tflite: NotImplementedError: no such operation; give another --format"):
         export(export_spec(store, "tflite", tmp_path / "model.tflite"), silent())
     assert not list(tmp_path.iterdir())
+    monkeypatch.setattr("podline.champions.exporting.lite_file", lambda *_: b"")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StoreError, match="no space left on the device"):
+        export(export_spec(store, "tflite", tmp_path / "model.tflite"), silent())
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "full")
+
+
+@pytest.mark.parametrize(("tells", "most"), [("classes", 5), ("labels", None)])
+def test_an_answer_has_the_five_most_probable_classes_but_every_label(tells: str, most: int | None) -> None:
+    signature = SimpleNamespace(structured_input_signature=((), {"images": tf.TensorSpec((None, 8, 8, 3), tf.uint8)}))
+    told = SimpleNamespace(tells=tells, said=lambda *asked: SimpleNamespace(classes=None, answer=asked[-1]))
+    assert Served(1, "t-1", signature, told, None, None).answers({"out": np.zeros((1, 9))}) == [most]
 
 
 @pytest.mark.parametrize("command", ["serve", "export"])
