@@ -1,8 +1,9 @@
 """The layout of keypoint data sets: annotations in COCO's format (COCO itself included), or DeepLabCut's tables.
 
-Annotations are JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/``, ``dev/`` and
-``test/``. A single file holds all images. If there are several, their names must contain train, val (or dev) or test.
-Without a JSON file, all tables of DeepLabCut are read (:mod:`podline.data.people.deeplabcut`).
+Annotations are JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/``, ``validation/``,
+``dev/`` and ``test/``, also in COCO's zip files there. A single file holds all images. If there are several, their
+names, or those of their folders, must contain train, val (or dev) or test. Without a JSON file of this format, all
+tables of DeepLabCut are read (:mod:`podline.data.people.deeplabcut`).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Keypoints(Layout):
         top: the folder of the source.
         files: split → annotation file, training first.
         chosen: the joints to train.
-        around: all files of the source.
+        around: the files in and around the source.
         settings: how to read the annotations.
         known: facts about the source; :meth:`items` fills it.
     """
@@ -87,7 +88,8 @@ class Keypoints(Layout):
         """Find the annotation files, and their joints.
 
         Raises:
-            SourceError: there are no annotation files, or no labelled joints.
+            SourceError: there are no annotation files, their splits are unclear, or they have no labelled joints or
+                different ones.
         """
         place = Path(files.place)
         chosen, notes = _chosen(place, _summaries(place, settings), settings)
@@ -240,9 +242,12 @@ def _summary(file: AnnotationFile, document: Mapping[str, Any]) -> Summary:
 
 
 def _chosen(place: Path, summaries: list[Summary], settings: PeopleSettings) -> tuple[dict[str, Summary], list[str]]:
-    """Return the annotation file of each split, and a note on each other file.
+    """Return the annotation file of each split, and a note on each file without labelled joints.
 
-    If there are two files, train and val, val is the test split.
+    If there are files for train and val but not for test, val is the test split.
+
+    Raises:
+        SourceError: no file has labelled joints, or several have, and their splits are unclear.
     """
     if not summaries:
         wanted = _WANTED_OFFICIAL if settings.official else _WANTED

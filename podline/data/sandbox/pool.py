@@ -1,8 +1,8 @@
 """Runs code that parses untrusted files in child processes with limits on memory, CPU time and wall-clock time.
 
 A file that needs too many resources, hangs or crashes its parser costs one child and one error message. Limits grow
-with the size of the input. An item that exceeds a limit is tried again alone, with four times the limits, so that
-neither a busy machine nor an earlier item's memory affects the result.
+with the size of the input. An item that exceeds a limit is tried again alone, with four times the memory and CPU time,
+so that neither a busy machine nor an earlier item's memory affects the result.
 
 Requests to a child are pickles; replies are lines of JSON, since a parser's result comes from an untrusted file. A
 function with arrays as results writes these to a file.
@@ -82,7 +82,7 @@ class Sandbox:
         """Parse one item, within limits multiplied by the setting ``parse_limits``; ``what`` names it in errors.
 
         Raises:
-            SourceError: a limit was exceeded, or the parser crashed.
+            SourceError: a limit was exceeded, or the parser crashed; or see :meth:`map`, also for other errors.
         """
         factor = load().parse_limits
         (result,) = self.map([item], limits, what, factor)
@@ -101,7 +101,7 @@ class Sandbox:
     ) -> Iterator[Any]:
         """Parse many items in some processes, by default one per core, but a single one for few items.
 
-        Yield the result for each item, in order. See :meth:`map` for the arguments.
+        Yield the result for each item, in order. See :meth:`map` for the arguments and errors.
         """
         stream = iter(items)
         first = list(islice(stream, _FEW))
@@ -136,9 +136,9 @@ class Sandbox:
         Raises:
             PodlineError: an error of the parser.
             OSError: an error of the parser: a full disk, an unreadable file.
-            SourceError: another exception of the parser.
-            ChildKilledError: the child was killed while starting, or twice at the same item. It is an OutOfMemoryError
-                if the kernel killed the child because memory ran out.
+            SourceError: another exception of the parser, or the child ended while starting.
+            ChildKilledError: the child was killed while starting, or twice at the same item. In the second case it is
+                an OutOfMemoryError if the kernel killed the child because memory ran out.
         """
         kills = memory_kills()
         results: list[Any] = []
@@ -159,9 +159,9 @@ class Sandbox:
         return results
 
     def _ask(self, items: Sequence[Any], limits: ParseLimits, factor: float, *, fresh: bool = False) -> list[Any]:
-        """Return a child's replies to items, in order; if the child dies, the last reply is a :class:`Breach`.
+        """Return a child's replies to items, in order; if the child dies, the last reply is the :class:`Breach`.
 
-        With ``fresh``, a new child process is started, even if another is idle.
+        The items after it have no reply. With ``fresh``, a new child process is started, and an idle one is ended.
         """
         process = self._idle()
         if process is None or fresh:

@@ -99,7 +99,7 @@ class Tables(Layout):
     Attributes:
         tables: the tables with labels; either all contain images, or all contain file names.
         passed: the tables without usable labels; the files that only they name are not read.
-        unusable: the names of other tables with files and labels, and why they are not read.
+        unusable: (name, reason) of each table that is damaged, or whose labels are not classes.
         around: the files that the tables may name.
         settings: settings of the conversion.
         said: series of tables → the values in their label columns, complete after the last item.
