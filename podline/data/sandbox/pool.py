@@ -41,6 +41,7 @@ AGAIN = 4
 _BATCH = 64
 _FEW = 400  # items: starting a process takes as long as a few hundred items
 _BEAT = 1.0  # seconds between two signs of life while a child works
+_LOG_BYTES = 10_000  # of a dead child's stderr, in which the cause is searched, from the end
 _ENDING = 10.0  # seconds that a child may take to end after its connection closed
 _BEGUN = json.dumps([child.BEGIN])[:-1].encode()  # the first bytes of a line with new limits
 # First words of the lines with which C++, Python, OpenBLAS and Rust end a process that gets no memory.
@@ -247,7 +248,8 @@ class _Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING)
         code = self._process.poll()
-        output = os.pread(self._log.fileno(), 10_000, 0).decode(errors="replace")
+        end = os.fstat(self._log.fileno()).st_size
+        output = os.pread(self._log.fileno(), _LOG_BYTES, max(0, end - _LOG_BYTES)).decode(errors="replace")
         breach = _breach_of(code, output, limits, what)
         if not self._started:
             error = ChildKilledError if breach.killed else SourceError
