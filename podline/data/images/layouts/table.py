@@ -259,15 +259,16 @@ class Tables(Layout):
         return Item(row.key, data or b"", label, split, group, "has no image bytes" if data is None else "")
 
     def _item(self, table: ClassTable, row: Row) -> Item:
+        unread = Item(row.key, b"", None, split_in_name(table.file.name), reason=row.reason)
         if row.reason:
-            return Item(row.key, b"", reason=row.reason)
+            return unread
         try:
             label, split, group = table.read(row.values, self.settings)
             name = text_of(value_in(row.values, table.columns.file))
         except ValueError as error:
-            return Item(row.key, b"", reason=str(error))
+            return unread._replace(reason=str(error))
         if name is None:
-            return Item(row.key, b"", label, reason="names no file")
+            return Item(row.key, b"", label, split, group, "names no file")
         path, files = self._named(table, name.replace("\\", "/"))
         if reason := _unusable(path, files):
             return Item(files[0].name if len(files) == 1 else path, b"", label, split, group, reason)
