@@ -331,7 +331,7 @@ def _table(file: ListedFile, images: Sequence[str], settings: ImagesSettings, *,
 
 def _image_columns(file: ListedFile, settings: ImagesSettings) -> list[str]:
     """Return the columns of a Parquet file that contain images; if the settings name one of them, only that column."""
-    fitting = [cleaned(field.name) for field in schema_of(file) if holds_bytes(field.type)]
+    fitting = [name for field in schema_of(file) if (name := cleaned(field.name)) and holds_bytes(field.type)]
     found = [name for name in fitting if _are_images(file, name)]
     return [settings.file_column] if settings.file_column in found else found
 
