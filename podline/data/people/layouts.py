@@ -121,7 +121,11 @@ class Keypoints(Layout):
         return True
 
     def items(self) -> Iterator[Item]:
-        """Yield the images of each annotation file, and the annotations whose image is not in the file."""
+        """Yield the images of each annotation file, and the annotations whose image is not in the file.
+
+        Raises:
+            SourceError: a file cannot be read, lists no valid image, or its images or skeleton are unclear or missing.
+        """
         images = ImageFiles(self.around)
         self.known.update({COUNTED: {}, STRAYS: {}, ROOTS: {}})
         for name, file in self.files.items():
@@ -189,7 +193,7 @@ def has_annotations(place: Path) -> bool:
         return False
     with Sandbox(CALLER, _has_annotations) as sandbox, reading(place):
         for file in annotation_files(place):
-            with contextlib.suppress(SourceError):  # beyond the limits: no layout of images reads it
+            with contextlib.suppress(SourceError):  # unreadable, or beyond the limits
                 limits = limits_of_annotations(size_of(file.path))
                 if file.path.is_dir() or sandbox.one((_has_annotations, file), limits, str(file)):
                     return True
@@ -207,9 +211,13 @@ def _has_annotations(file: AnnotationFile) -> bool:
 
 
 def _summaries(place: Path, settings: PeopleSettings) -> list[Summary]:
-    """Return a summary of each annotation file; COCO's own files are not opened for it."""
-    if not place.exists():
-        raise SourceError(f"{place} does not exist; give an existing folder or file with COCO annotations")
+    """Return a summary of each annotation file; COCO's own files are not opened for it.
+
+    Empty if there are none.
+
+    Raises:
+        SourceError: a file cannot be read, or the place is an archive.
+    """
     if place.is_file() and (remedy := unpacking([str(place)])):
         raise SourceError(
             f"{place} is an archive, expected annotations in COCO's format, or a folder with them: {remedy}"
@@ -282,7 +290,11 @@ def _holds(place: Path) -> str:
 
 
 def _same_joints(summaries: Sequence[Summary], settings: PeopleSettings) -> Joints:
-    """Return the joints of the training file; refuse other files with different joints."""
+    """Return the joints of the training file.
+
+    Raises:
+        SourceError: another file has different joints; or see :func:`joints_of`.
+    """
     wanted = settings.category if isinstance(settings, KeypointSettings) else ""
     first, *others = (joints_of(summary, wanted) for summary in summaries)
     for summary, joints in zip(summaries[1:], others, strict=True):
