@@ -1,9 +1,9 @@
 """Isolates a process that parses untrusted files: no network, no other programs, no access to other processes.
 
 This needs Linux on x86-64 or 64-bit ARM. A seccomp filter refuses new sockets, io_uring (which could create sockets)
-and the memory of other processes. Landlock
-refuses to execute programs, and to inspect processes other than this process's children. Neither needs privileges. Both
-apply to all later threads, and cannot be undone. If a kernel or container lacks one of them, only the other is used.
+and the memory of other processes. Landlock refuses to execute programs, and to inspect processes other than this
+process's children. Neither needs privileges. Both apply to all later threads, and cannot be undone. If a kernel or
+container lacks one of them, only the other is used.
 
 https://docs.kernel.org/userspace-api/seccomp_filter.html, https://docs.kernel.org/userspace-api/landlock.html
 """

@@ -121,7 +121,8 @@ class Tables(Layout):
         """Return the tables that have labels and files, or those that contain images; None if there is no table.
 
         Raises:
-            SourceError: no table has usable labels, or tables with images are damaged or differ in their columns.
+            SourceError: no table has usable labels, a Parquet file cannot be read, or tables with images differ in
+                their columns.
         """
         found, problems, unusable = list[ClassTable](), list[str](), list[tuple[str, str]]()
         for file in files.ending(*ENDINGS):
@@ -150,16 +151,16 @@ class Tables(Layout):
 
     @property
     def words(self) -> str:
-        """Describe the tables and their columns."""
+        """Describe the tables, and the columns of the first."""
         files = first_few([printable(table.file.name) for table in self.tables], 3)
         images = " of images" if self.tables[0].has_images else ""
         return f"table{images}, {files}, {self.tables[0].columns.words}"
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return a line for each table that is not read, for tables read as one, and for tables with a single label.
+        """Return a line for each table of images that is not read, for tables read as one, and for one with one label.
 
-        Tables without a column of files are omitted.
+        Other tables beside the images are omitted.
         """
         lines = [f"{printable(table.file.name)} {_PASSED}: it {table.passed}" for table in self.passed]
         lines += [f"{printable(name)} {_PASSED}: {problem}" for name, problem in self.unusable]
