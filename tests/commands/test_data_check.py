@@ -110,11 +110,14 @@ def test_classes_whose_images_are_all_held_out_are_named_with_the_remedy(tmp_pat
         sides[int(identified(data).identity.hex()[:8], 16) < share * 2**32][name] = data
     train, test = (list(side.items()) for side in sides)
     source = as_folders(tmp_path / "raw", {"ant": dict(train[:4]), "fly": dict(test[:2])})
-    said = "all images of the class 'fly' (2 images) are in the test split, none is left for training: give more images"
+    said = "all usable images of the class 'fly' (2 images) are in the test split, none is left for training: give more"
     refused = check(source, "--set", f"conversion.test_share={share}")
     assert f"1 class with a training image, 'ant', vs 2 at least; {said}" in str(refused.exception)
     as_folders(source, {"bee": dict([*train[4:9], *test[2:]])})
-    assert f"{said}, or another share of test images" in check(source, "--set", f"conversion.test_share={share}").stdout
+    assert (
+        f"{said} images, or another share of test images"
+        in check(source, "--set", f"conversion.test_share={share}").stdout
+    )
 
 
 def test_near_duplicates_are_listed_and_drawn_though_they_would_be_refused(tmp_path: Path) -> None:
