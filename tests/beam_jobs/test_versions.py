@@ -29,6 +29,7 @@ from podline.data.versions.compaction import compact
 from podline.data.versions.fingerprint import find_converted
 from podline.data.versions.record_names import RecordNames, identities
 from podline.data.versions.validation import check_files, check_records
+from podline.documents.completion import completion_name
 from podline.documents.manifest import Manifest, dead_share, read_manifest
 from podline.documents.versions import Version, publish_version, version_of, versions
 from podline.ledger.inventory.catalogue import choose_dataset
@@ -283,6 +284,13 @@ def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(tmp_path:
     changed(folder, 1)
     _, grown = converted(root, folder, **settings)
     assert compact(store, grown, 0.5, silent()) is None
+    record = completion_name(grown.folder, "convert")
+    content, there = store.read_bytes(record), store.folders("datasets/images")
+    store.delete(record)
+    with pytest.raises(StoreError, match="convert"):
+        compact(store, grown, 0.01, silent())
+    assert store.folders("datasets/images") == there
+    store.publish_bytes(record, content)
     version = compact(store, grown, 0.01, silent())
     assert (version.number, version.content) == (3, grown.fingerprint)
     compacted = read_manifest(store, f"datasets/images/{version.fingerprint}")
