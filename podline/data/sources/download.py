@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 from podline.base.errors import PodlineError, SettingsError, SourceError, SourceUnavailableError
 from podline.base.progress import Reporter, silent
@@ -60,7 +61,7 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
 
 def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter: Reporter) -> Path:
     """Download files from one address into a folder, one after the other; see :func:`download`."""
-    if not base_url.startswith(("http://", "https://")):
+    if not _is_web_address(base_url):
         raise SettingsError(f"{base_url} is not a web address; give an address that starts with http:// or https://")
     require_local(folder)
     with explained("create the folder", folder):
@@ -84,6 +85,14 @@ def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter
         tell(file.bytes)
         finished += file.bytes
     return folder
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and len(url.split()) == 1
+    except ValueError:  # an invalid port or IPv6 address
+        return False
 
 
 @contextlib.contextmanager
