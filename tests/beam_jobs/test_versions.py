@@ -6,7 +6,9 @@ import json
 import random
 import zlib
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from killed_conversions import convert_silently, require_death
 from raw_cifar import contents
 from small_dataset import small_recipe
 
-from podline.base.errors import SourceError, StoreError
+from podline.base.errors import SourceError, StoreError, StoreUnavailableError
 from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
@@ -25,6 +27,7 @@ from podline.data import record_table
 from podline.data.identity import identified
 from podline.data.reader import open_split
 from podline.data.record_table import RECORDS, RecordTable
+from podline.data.versions import growth, other_data
 from podline.data.versions.compaction import compact
 from podline.data.versions.fingerprint import find_converted
 from podline.data.versions.record_names import RecordNames, identities
@@ -230,6 +233,20 @@ def test_other_data_of_the_same_name_are_refused_and_moved_or_renewed_data_are_n
         converted(root, made("trees", 200, "oak", "pine", "Rest"), dataset=base)
     converted(root, tmp_path / "trees" / "data", dataset="images.trees")
     assert [len(versions(open_store(str(root)), name)) for name in (base, "images.trees")] == [3, 1]
+
+
+@pytest.mark.parametrize("module", [growth, other_data])
+def test_an_outage_is_not_taken_for_a_store_without_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> None:
+    root, folder = tmp_path / "root", as_folders(tmp_path / "raw", images())
+    _, first = converted(root, folder)
+    changed(folder, 1)
+    with monkeypatch.context() as outage:
+        outage.setattr(module, "read_manifest", Mock(side_effect=StoreUnavailableError("no answer")))
+        with pytest.raises(StoreUnavailableError, match="no answer"):
+            converted(root, folder)
+    assert converted(root, folder)[1].base == first.fingerprint
 
 
 def test_a_version_is_published_once_and_has_a_number(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NewType
 
-from podline.base.errors import PodlineError, SourceError
+from podline.base.errors import PermanentError, SourceError
 from podline.base.progress import Reporter
 from podline.data.images.listing import folders_around, listing
 from podline.data.sources.left_out import refuse_left_out
@@ -217,7 +217,7 @@ def _superseded(store: Store, spec: ConvertSpec, found: Sequence[Version], known
     for version in reversed(found):
         if version.content == known:
             return False
-        with contextlib.suppress(PodlineError):  # the version was deleted
+        with contextlib.suppress(PermanentError):  # the version was deleted
             manifest = read_manifest(store, dataset_folder(spec.dataset, version.fingerprint))
             if record_form(manifest.converter) == form:
                 return True
