@@ -149,3 +149,10 @@ def test_a_recipe_is_another_name_of_its_data_set_and_what_is_there_instead_is_n
     manifest = publish_people(tmp_path, dataset="coco")
     assert show("coco_pose").stdout == show("coco").stdout
     assert show("coco").stdout.startswith(f"coco {manifest.fingerprint}")
+
+
+@pytest.mark.parametrize("command", [["data", "check", ""], ["convert", "images", "--source", ""]])
+def test_an_empty_source_is_not_the_current_folder(tmp_path: Path, command: list[str]) -> None:
+    said = CliRunner().invoke(cli, [*command, "--root", str(tmp_path / "root")])
+    assert isinstance(said.exception, SourceError)
+    assert str(said.exception).startswith("got an empty source, expected a folder or a file")
