@@ -1,8 +1,9 @@
-"""Deploys to a Prefect server: work pools, limits, automations and deployments. Repetition changes nothing.
+"""Deploys to a Prefect server: work pools, automations, and deployments with their limits.
 
-A new deployment is as in ``prefect.yaml``. For an existing deployment, only the flow, its form and the pull steps are
-updated. So everything that a user sets in Prefect's UI stays: parameters, schedules, tags, limits, the description, the
-work pool.
+A new deployment is as in ``prefect.yaml``. For an existing deployment, only version, flow, form and pull steps are
+updated, and the address of the pages in the description. So everything that a user sets in Prefect's UI stays:
+parameters, schedules, tags, limits, the description, the work pool. Repetition changes nothing, except with
+``--overwrite``.
 """
 
 from __future__ import annotations
@@ -64,9 +65,10 @@ def deployed(folder: Path, *, overwrite: bool = False) -> Iterator[Deployed]:
         overwrite: whether everything in the file replaces what is on the server.
 
     Raises:
-        SettingsError: the file does not exist, no server is named, the server needs a different secret, or it lacks a
-            block of the setting nights.notify.
-        PodlineError: the server does not answer, or refuses the request.
+        SettingsError: the file or a flow of it does not exist or is invalid, no server is named, the server needs a
+            different secret, or it lacks a block of the setting nights.notify.
+        ServerAwayError: the server does not answer.
+        PodlineError: the server refuses the request, or ``prefect deploy`` fails.
     """
     document = project_file.read(folder)
     require_named()
@@ -108,7 +110,7 @@ def _deployed(
 def _renewed(
     client: SyncPrefectClient, found: DeploymentResponse, deployment: dict[str, Any], form: dict[str, Any], pull: Any
 ) -> str:
-    """Set the flow, the form and the pull steps of a deployment where they differ; return the action taken."""
+    """Set version, flow, form, pull steps and the description's link where they differ; return the action taken."""
     values = {
         "version": deployment["version"],
         "description": _relinked(found.description),
@@ -131,7 +133,10 @@ def _renewed(
 
 
 def _completed(deployment: dict[str, Any]) -> dict[str, Any]:
-    """Return a deployment with Podline's version; if it trains, its description has a link to the index of nights."""
+    """Return a deployment with Podline's version, and with a link to the index of nights in its description.
+
+    Without the setting ``pages.url``, and for stages on TPUs, there is no link.
+    """
     described = str(deployment.get("description") or "").strip()
     if (url := settings.load().pages.url) and TPU_TAG not in deployment.get("tags", ()):
         described = f"{described}\n\n{_link(url)}".strip()
@@ -149,7 +154,7 @@ def _link(url: str) -> str:
 
 
 def _pull(folder: Path, deployment: Mapping[str, Any], document: Mapping[str, Any]) -> Any:
-    """Return the pull steps of a deployment, with the values of variables, like ``prefect deploy``; or None."""
+    """Return the pull steps of a deployment, with the values of variables, like ``prefect deploy``; None if none."""
     steps = deployment.get("pull", document.get("pull"))
     # $PWD does not follow when a process changes its folder.
     here = _PWD.sub(lambda _: json.dumps(str(folder))[1:-1], json.dumps(steps))

@@ -107,6 +107,8 @@ class Pages:
                 return self._index()
             case ["", "stores", _key, ""]:
                 return _redirect(INDEX)
+            case ["", "stores", key] if key in self._stores:
+                return _redirect(f"{key}/{INDEX}")
             case ["", "stores", key, *parts] if key in self._stores:
                 return await _page(self._stores[key], request, parts)
             case ["", "stores", key, *_parts]:

@@ -25,7 +25,10 @@ def is_installed(folder: Path = OURS) -> bool:
 
 
 def default_folder() -> Path:
-    """Return the default folder of prefect.yaml: the current one if it has Podline's file, otherwise the package's."""
+    """Return the default folder of prefect.yaml: the current one if it has Podline's file, otherwise the package's.
+
+    An unreadable file in the current folder counts as Podline's.
+    """
     here = Path.cwd()
     try:
         document = yaml.safe_load((here / NAME).read_text(encoding="utf-8"))
@@ -46,7 +49,7 @@ def read(folder: Path) -> dict[str, Any]:
         folder: the folder with the file.
 
     Raises:
-        SettingsError: the file is missing, or a flow file that it names.
+        SettingsError: the file is missing or invalid, or a flow file that it names is missing.
     """
     file = folder / NAME
     try:

@@ -56,7 +56,9 @@ class UpFolder:
         self._secret_file, self._lock = self._folder / "secret", self._folder / "lock"
 
     def up(self, host: str, port: int, project: Path, say: Callable[[str], None], timeout: float) -> None:
-        """Start and deploy everything, and return when one of the processes has ended; end the others.
+        """Start and deploy everything, and wait; when a process has ended, or at a signal, end the others.
+
+        This only returns by an exception.
 
         Args:
             host: the address to listen on.
@@ -66,8 +68,10 @@ class UpFolder:
             timeout: the time limit for the server's first answer, in seconds.
 
         Raises:
-            SettingsError: the port is taken, ``prefect.yaml`` is missing, or another ``podline up`` uses this root.
-            PodlineError: a process ended unexpectedly, or does not answer in time.
+            SettingsError: a port is taken, ``prefect.yaml`` is missing or invalid, another ``podline up`` uses this
+                root, or a secret is not ``user:password``.
+            StoreError: the root cannot be written.
+            PodlineError: a process ended, or the server does not answer in time.
         """
         project = project.resolve()
         project_file.read(project)
@@ -127,7 +131,8 @@ class UpFolder:
 class Programs:
     """A context with processes that end together; each line of their output is prefixed with the process name.
 
-    A process also ends when this process has ended in any way: its standard input is a pipe that then closes.
+    Each started process reads a pipe from this process as standard input. The pipe closes however this process ends,
+    and then the started process ends too.
     """
 
     def __init__(self, environment: Mapping[str, str], folder: Path, say: Callable[[str], None]) -> None:

@@ -35,11 +35,11 @@ _API_SECONDS = 10.0
 
 
 def work(pool: str, name: str, *, until_input_ends: bool) -> None:
-    """Run the queued runs of a pool until SIGTERM.
+    """Run the queued runs of a pool until SIGTERM or SIGINT.
 
     Args:
         pool: the work pool.
-        name: the worker's name in the UI; if empty, the machine's name is used.
+        name: the worker's name in the UI; if empty, ``podline on HOST``.
         until_input_ends: whether to end with standard input, which closes when the parent ends.
 
     Raises:
@@ -66,7 +66,7 @@ def _leave() -> None:
         signal.signal(asked, signal.SIG_IGN)
     started = processes.children(os.getpid())
     runs = {run for run in (processes.variable_of(process, _RUN) for process in started) if run}
-    print(f"received SIGTERM; runs in progress: {len(runs)}", flush=True)  # noqa: T201 (its log)
+    print(f"ending; runs in progress: {len(runs)}", flush=True)  # noqa: T201 (its log)
     processes.end(lambda: processes.children(os.getpid()), LEAVE_SECONDS)
     for process in processes.children(os.getpid()):
         processes.kill_group(process)

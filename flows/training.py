@@ -1,4 +1,4 @@
-"""A complete training run for any kind of recipe, from raw archive to report.
+"""A complete training run for any kind of recipe, from raw data to report.
 
     podline run sample --root podline-root
     podline run images --source photos --root podline-root
@@ -38,7 +38,7 @@ from podline.tasks.trainings import decided
 )
 @one_line_failures
 def training(parameters: TrainingForm) -> dict[str, Any] | State[Any]:
-    """Run all stages of a training, from raw archive to report.
+    """Run all stages of a training, from raw data to report.
 
     Args:
         parameters: The recipe, the data and the store.

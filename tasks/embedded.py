@@ -1,7 +1,7 @@
 """Runs a flow in this process, on its own Prefect server with a home under the root.
 
 It neither reads nor writes the user's Prefect settings, and leaves only its home: the server ends with the run, and
-with this process in any case. A server takes at least ten seconds to import its code. So it is started first, while
+with this process in any case. A server takes many seconds to import its code. So it is started first, while
 this process does its own imports and inspects the raw data.
 """
 
@@ -29,7 +29,7 @@ _FLOW = "podline.flows.training:training"
 
 
 def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -> dict[str, Any]:
-    """Run the flow from raw archive to report in this process.
+    """Run the flow from raw data to report in this process.
 
     Args:
         given: options of the command line, by their fields of :class:`~podline.tasks.forms.TrainingForm`.
@@ -42,7 +42,7 @@ def run_training(given: dict[str, Any], machine: Settings, listener: Listener) -
     Raises:
         SettingsError: a parameter is invalid.
         SourceError: the source does not exist.
-        PodlineError: an error of a stage.
+        PodlineError: the server does not start, or an error of a stage.
     """
     try:
         parameters = TrainingForm.of_options(given)

@@ -39,7 +39,7 @@ def _group(model: type[Options], title: str) -> Any:
 
 
 class TrainingForm(RunOptions):
-    """The parameters of the flow from raw archive to report, for any recipe."""
+    """The parameters of the flow from raw data to report, for any recipe."""
 
     model_config = ConfigDict(title="Train")
 
@@ -65,7 +65,7 @@ class TrainingForm(RunOptions):
         self.training_recipe()
         if not self.source and self.drawn is None:
             raise SettingsError(
-                f"the recipe {self.recipe} needs a source: give the folder of its raw data (--source DIR)"
+                f"the recipe {self.recipe} needs a source: give the folder or the file of its raw data (--source)"
             )
         return self
 
@@ -90,7 +90,7 @@ class TrainingForm(RunOptions):
         return recipe if self.drawn is None else recipe.model_copy(update={"dataset": self.drawn})
 
     def command(self, root: str) -> str:
-        """Return the equivalent command, without repeated stages and promotion."""
+        """Return the equivalent command, without the options of repeated stages, promotion and machine."""
         given = self.as_options(but=("recipe", "start_from", "promote")), self.data.as_options()
         recipe, root = map(shlex.quote, (self.recipe, root))
         return f"podline run {recipe} --root {root}{''.join(given)}{self.training.as_options()}"
@@ -148,7 +148,7 @@ def read_form(form: type[F], given: Any) -> F:
         given: the model, or its saved values.
 
     Raises:
-        SettingsError: a value is invalid; the message has the title of its field.
+        SettingsError: a value is invalid; the message has the title or the option of its field.
     """
     try:
         return form.model_validate(given)

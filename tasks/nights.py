@@ -65,7 +65,7 @@ def what_began() -> FlowAttempt:
 
 
 def later_night() -> FlowRun | None:
-    """Return the latest due night that replaces this run; None without one, or if this run is not a night.
+    """Return the latest due night that replaces this run; None without one, or if this run is not a night or restarts.
 
     A night uses the data at its start. So among several nights that were missed or had to wait, the latest replaces the
     others, even after it has started or ended. A night that has started once, and is started again, is always executed.

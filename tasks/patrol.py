@@ -39,7 +39,7 @@ def memory_of(node: str) -> str:
 
 
 def patrolled(tpu: TpuSettings) -> tuple[list[PatrolFinding], PodlineError | None]:
-    """Run one round; return its findings, and the first error. An error does not stop the other actions."""
+    """Run one round; return its findings, and the first error or None. An error does not stop the other actions."""
     with get_client(sync_client=True) as client, CloudTpu(tpu.api, SYSTEM_CLOCK) as api:
         round_ = _Round(tpu, client, api)
         return list(round_.findings()), round_.problem

@@ -87,7 +87,7 @@ class Night:
         self.notes.retried(stage, error, delay)
 
     def answered(self, spec: Spec, result: Result, seconds: float) -> None:
-        """Record a stage's result; protect its data set from deletion until the run ends."""
+        """Record a stage's result; after a conversion, protect the data set from deletion until the run ends."""
         if isinstance(result, ConvertResult):
             self._until_over.enter_context(self.store.using([result.folder]))
         self.notes.answered(spec, result, seconds)
@@ -130,7 +130,9 @@ def needless(later: FlowRun) -> State[Any]:
 
 @contextlib.contextmanager
 def opened(given: Any) -> Iterator[Night]:
-    """Yield a night; in any case, its ledger entry and the index of nights are written after the body.
+    """Yield a night; its ledger entry and the index of nights are written after the body.
+
+    A cancelled night leaves the index to the next night.
 
     Args:
         given: the form or its values.
@@ -138,6 +140,7 @@ def opened(given: Any) -> Iterator[Night]:
     Raises:
         SettingsError: a value is invalid.
         CredentialsError: the block with the bucket's credentials cannot be read.
+        StoreError: the store cannot be opened or written.
     """
     with bucket_credentials():
         form = read_form(TrainingForm, given)
@@ -165,7 +168,7 @@ def opened(given: Any) -> Iterator[Night]:
 
 
 def _start() -> dict[str, Any]:
-    """Return the flow run's id and attempt, what began it, and its delay. A retry has no delay."""
+    """Return the flow run's id and attempt, what began it, and its delay, which is 0 after the first attempt."""
     began, due = what_began(), flow_run.scheduled_start_time
     late = (datetime.now(UTC) - due).total_seconds() if due and began.attempt == 1 else 0.0
     return {"flow_run": str(flow_run.id or ""), "late": late, **began._asdict()}

@@ -30,7 +30,7 @@ def conversion(form: TrainingForm, store: Store, machine: Settings, listener: Li
         listener: gets the log line about values chosen by the number of images; by default the terminal.
 
     Raises:
-        SettingsError: the weights that the training begins with are missing.
+        SettingsError: pretrained weights, or the weights that the training begins with, are missing.
         SourceError: the source of the first conversion of a name cannot be opened.
         StoreError: the synthetic data set cannot be written.
     """

@@ -1,7 +1,8 @@
 """The stages as Prefect tasks: a task returns an earlier result, or runs the stage in a child process, with retries.
 
-Each call searches the store for an earlier result. So a task run is Cached exactly if its artifacts are undamaged. A
-damaged artifact makes its stage run again, and also the next stages, whose specs have the artifact's checksum.
+Each call searches the store for an earlier result. So a task run is Cached exactly if there is an earlier result with
+undamaged artifacts. A damaged artifact makes its stage run again, and also the next stages if the new artifact has
+another checksum, which is in their specs.
 
 Prefect has one number of retries for all causes. Here the class of the error gives delays and budget. So the task
 itself returns the state AwaitingRetry, which Prefect's engine waits for. Its message says why, when and how often.

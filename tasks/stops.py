@@ -154,7 +154,7 @@ def interrupted() -> Pause | None:
     """Return a run to the queue after SIGTERM; return the exception that hides the stop from Prefect's crash detection.
 
     Returns:
-        None if no worker started the run, a person cancels it, or the server does not answer.
+        None if no worker started the run, it has ended, a person cancels it, or the server does not answer.
     """
     if not environment.of_prefect_worker():
         return None

@@ -77,7 +77,7 @@ def data() -> None:
 @click.argument("name", required=False, metavar="[NAME]")
 @in_store
 def _list(store: Store, name: str | None, as_json: bool) -> None:
-    """List every data set of a store, or the versions of one data set, newest first.
+    """List every data set of a store, newest first, or the versions of one data set, oldest first.
 
       podline data list --root podline-root
       podline data list images --root podline-root
@@ -159,7 +159,7 @@ def _words(splits: dict[str, int]) -> str:
     type=Number(0, 1),
     default=0.3,
     show_default=True,
-    help="Rewrite a version with at least this share of dead records, or with too many shards.",
+    help="Rewrite a version with older shards if at least this share of records is dead, or it has too many shards.",
 )
 @in_store
 def _compact(store: Store, name: str, fingerprint: str | None, dead_share: float, as_json: bool) -> None:
@@ -177,6 +177,8 @@ def _compact(store: Store, name: str, fingerprint: str | None, dead_share: float
     if version is None:
         found = share_of_dead(manifest)
         line = f"nothing to do: {found:.1%} of the records in the shards are dead, less than {dead_share:.1%}"
+        if not manifest.base:
+            line = "nothing to do: the version uses no shards of older versions"
         answer({"version": None, "dead_share": found}, lambda: [line], as_json=as_json)
         return
     answer(version, lambda: [f"{dataset.name}@{version.number} {version.fingerprint}"], as_json=as_json)
@@ -212,16 +214,22 @@ def _show(
       podline data show images@2..3 --sheet changes.png
       podline data show images --record cat/1.jpg
 
-    NAME is a data set or a recipe: coco_pose means the newest data set coco of `podline convert coco_pose`.
-    --json prints the manifest. --verify lists each problem with its shard and record; problems give exit code 4.
+    NAME is a data set or a recipe: coco_pose means the newest data set coco of `podline convert coco_pose`. --json
+    alone prints the manifest. --verify lists each problem with its shard and record; problems give exit code 4.
     @2..3 shows the changes between two versions of your own images, and whether new images resemble old ones.
     """
     if deep and not verify:
         raise SettingsError("got --deep without --verify, expected both; add --verify")
+    if record and verify:
+        raise SettingsError("got --record and --verify, expected one of the two")
     first, two, last = (fingerprint or "").partition("..")
+    if record and (verify or two):
+        other = "two versions" if two else "--verify"
+        raise SettingsError(f"got --record with {other}, expected --record with one version; give one of the two")
     if two:
-        if verify:
-            raise SettingsError("got --verify with two versions, expected one version; give NAME@3")
+        if verify or record:
+            flag = "--verify" if verify else "--record"
+            raise SettingsError(f"got {flag} with two versions, expected one version; give NAME@3")
         ends = (first, f"@{last}" if first.startswith("@") else last)
         _changes(store, dataset_named(name), ends, sheet, as_json=as_json)
         return
@@ -359,7 +367,7 @@ def _check(
     click.option(
         "--out",
         type=click.Path(path_type=Path),
-        help="The PNG file to write.  [default: sheets/NAME.png in the store's folder]",
+        help="The PNG file to write.  [default: sheets/RECIPE.png or sheets/RUN.png in the store or a bucket's cache]",
     ),
     click.option(
         "--pictures", type=Whole(1, 20), default=8, show_default=True, help="The number of examples (columns)."
@@ -391,9 +399,11 @@ def _preview(
     """
     store, chosen = request.store, request.recipe
     if run is not None:
+        if fingerprint:
+            raise SettingsError("got --run and a version of the data, expected one of the two: a run has its data")
         training = training_of(store, run, chosen)
         chosen, fingerprint = training.recipe, training.fingerprint
-    target = out or store.beside / "sheets" / f"{run or request.name}.png"
+    target = out or store.beside / "sheets" / f"{run or chosen.name}.png"
     chosen = Choices(**options).apply(chosen)
     found = dataset_for(store, chosen, fingerprint, request.reporter(SHOW))
     return ShowSpec(

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from podline.base.errors import PrunedError
+from podline.base.errors import PrunedError, from_json
 from podline.base.figures import duration
 from podline.base.plain import plain
 from podline.base.progress import ErrorEvent, Event, Listener
@@ -54,7 +54,7 @@ def outcome(result: Mapping[str, Any], seconds: float) -> str:
 
 
 def _failure(event: ErrorEvent) -> str:
-    return "ended early by the search" if event["error"].get("type") == PrunedError.__name__ else "failed"
+    return "ended early by the search" if isinstance(from_json(event["error"]), PrunedError) else "failed"
 
 
 class Lines:
@@ -67,7 +67,7 @@ class Lines:
         self._last = (0.0, 0.0)
 
     def listen(self, event: Event) -> None:
-        """Write an event as a line, unless it is a progress event too soon after the last one."""
+        """Write a log, progress, result or error event as a line; omit progress too soon after the last line."""
         stage = event["stage"]
         if event["event"] == "start" and stage not in self._started:
             self._started[stage] = self._clock()

@@ -61,7 +61,7 @@ _SEARCH = "podline.ledger.inventory.traces:search"
         type=Number(0.01, 0.99),
         default=PRECISION,
         show_default=True,
-        help="List as many suspects as possible so that about this share of their labels is wrong.",
+        help="List as many suspects as possible with at least this expected share of wrong labels.",
     ),
     command_line(Length, "epochs"),
     command_line(TrainingGroup, "model", "steps", "batch_size", "learning_rate", "seed", "init", "assignments"),
@@ -198,7 +198,7 @@ def _require_own(dataset: str) -> None:
     "--prove",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Delete nothing; search all files of the store for the bytes of the image in this file.",
+    help="Delete nothing; search the store and this machine's caches for the bytes of the image in this file.",
 )
 @click.option(
     "--dry-run", is_flag=True, help="Delete nothing; list the files to delete, and the affected runs and champions."
@@ -212,10 +212,11 @@ def forget(
       podline data forget images.flowers --key cat/1.jpg --reason "asked by its owner" --root podline-root
       podline data forget images.flowers --prove 1.jpg
 
-    The command converts the newest version again without the image. It deletes the versions with the image, this
-    machine's cached sources, reports of the data set's runs, and sheets. It keeps models, and lists models that may
-    have learned from the image. After an interruption, the same command continues. Delete the outputs of `data review`,
-    `--sheet` and `models predict` outside the store yourself. --prove exits with code 4 if it finds the image.
+    If the newest version has the image, the command writes a version without it. It deletes the versions with the
+    image, this machine's cached sources, pages of the data set's runs and suspects, and the pictures in sheets. It
+    keeps models, and lists models that may have learned from the image. After an interruption, the same command
+    continues. Delete the outputs of `data review`, `--sheet` and `models predict` yourself. --prove exits with code 4
+    if it finds the image.
     """
     dataset = dataset_named(name)
     if prove is None and not (key and (reason or dry_run)):

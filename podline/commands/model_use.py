@@ -56,7 +56,7 @@ _ENDINGS: dict[ExportFormat, str] = {
     click.option(
         "--out",
         type=click.Path(path_type=Path),
-        help="The folder to write to.  [default: predictions/RUN in the store's folder]",
+        help="The folder to write to.  [default: predictions/RUN in the store or a bucket's cache]",
     ),
     click.option(
         "--threshold",
@@ -194,7 +194,7 @@ def serve(store: Store, name: str, host: str, port: int, as_json: bool) -> None:
 @click.option(
     "--examples",
     type=Whole(1),
-    help="The number of test examples on which the exported model is evaluated.  [default: all]",
+    help="The number of test examples on which the export is evaluated, if it is evaluated.  [default: all]",
 )
 @in_store
 def export(store: Store, name: str, folder: Path, form: ExportFormat, examples: int | None, as_json: bool) -> None:
@@ -210,6 +210,8 @@ def export(store: Store, name: str, folder: Path, form: ExportFormat, examples: 
     """
     entry = _champion_or_none(store, name)
     if entry and form == _SAVED_MODEL:
+        if examples:
+            raise SettingsError("got --examples for a champion's SavedModel, which is not evaluated; leave it out")
         place = lay_out(store, name, folder)
         document = {"recipe": name, "version": int(place.name), "folder": str(place)}
         answer(document, lambda: [str(place)], as_json=as_json)

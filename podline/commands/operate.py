@@ -22,13 +22,15 @@ _PROJECT_FILE = "podline.deployments.project_file"
 _project_option = click.option(
     "--project",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder with prefect.yaml.  [default: this folder if it has a prefect.yaml, else Podline's own]",
+    help="The folder with prefect.yaml.  [default: this folder if it has Podline's file, else that of the package]",
 )
 
 
 @click.command("up", cls=pages.Command)
 @store_options
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address on which the server listens.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address on which the server and the pages listen."
+)
 @click.option(
     "--port",
     type=Whole(1, 65534),

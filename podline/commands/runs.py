@@ -33,6 +33,7 @@ from podline.ledger.killed import write_killed
 from podline.ledger.ledger import Named, entries, entry_of, foreign, names
 from podline.recipes.measures import loaded, measure_named, metric_text
 from podline.report.ledger import frame_of, row_of
+from podline.stages.specs import SPEC
 from podline.store.contract import Store
 from podline.store.local_files import appearing
 
@@ -69,7 +70,7 @@ def list_runs(store: Store, last: int | None, export: Path | None, as_json: bool
       podline runs list --recipe cifar10 --since 2026-11-01 --state failed
       podline runs list --export nights.parquet
 
-    The ledger has no entry for a run that is trained but not evaluated; `podline store list` shows the run's folder.
+    A finished `podline train` has an entry only after `podline evaluate`; `podline store list` shows the run's folder.
     Damaged entries are listed at the end and give exit code 4. `podline runs nights` writes charts. Next: `podline runs
     show RUN`.
     """
@@ -171,9 +172,9 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
     from podline.compare.known import evaluated  # noqa: PLC0415
     from podline.compare.lost import explain  # noqa: PLC0415
 
-    run, *others = chosen
-    if len(others) > 1:
+    if len(chosen) > 2:
         raise SettingsError(f"got {len(chosen)} runs, expected one or two with --why")
+    run, *others = (name if store.exists(f"runs/{name}/{SPEC}") else entry_of(store, name).run for name in chosen)
     decision = None if others else read_promotion(store, f"runs/{run}")
     other = others[0] if others else decision.reference if decision else ""
     if not other:
@@ -209,6 +210,8 @@ def nights(store: Store, out: Path | None, metrics: Path | None, as_json: bool) 
     from podline.report.nights_page import page_elsewhere, write_index  # noqa: PLC0415 (not for --help)
     from podline.report.openmetrics import openmetrics  # noqa: PLC0415 (likewise)
 
+    if metrics and out:
+        raise SettingsError("got --metrics and --out, expected one of the two")
     write_killed(store)
     if metrics is not None:
         every = entries(store, reversed(names(store)), damaged=lambda error: click.echo(f"skipped: {error}", err=True))
@@ -246,6 +249,8 @@ def delete(
     """
     if bool(chosen) == (days is not None):
         raise SettingsError("got neither runs nor --days, or both; give either the names of runs, or --days")
+    if chosen and (keep or recipe):
+        raise SettingsError("got --keep or --recipe with names of runs, expected --days; leave the names out")
     damaged = list[ArtifactError]()
     found = holdings(store, damaged.append)
     if days is None:

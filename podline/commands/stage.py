@@ -62,8 +62,8 @@ def convert(
 ) -> ConvertSpec:
     """Convert raw data into TFRecord shards with a manifest.
 
-    RECIPE is the name of a recipe or of a data set: cifar10, coco, images, or one from an installed package. A source
-    always gives the same folder and the same bytes, with any number of workers. Existing shards are re-used. COCO's
+    RECIPE is the name of a recipe or of a data set: cifar10, coco, images, or one from an installed package. The number
+    of workers changes neither the folder nor the bytes. Existing shards are re-used. COCO's
     images are read from folders, or from the official zip files without unpacking: see docs/how-to/coco.md.
 
       podline convert cifar10 --source cifar-10-batches-py --root podline-root
@@ -73,7 +73,7 @@ def convert(
     Next: `podline validate cifar10 --root podline-root`.
     """
     if source is None:
-        raise SettingsError("got no --source; give --source DIR, the folder with the raw data")
+        raise SettingsError("got no --source; give --source with the folder or the file of raw data")
     options = ConvertOptions(**given)
     changes = options.changes() | Choices(assignments=assignments).changes()
     recipe = None
@@ -183,7 +183,10 @@ def report(request: Request, split: str, assignments: tuple[str, ...]) -> Report
     spec = evaluate_spec(request, split, assignments)
     evaluated = EVALUATE.find(spec, request.reporter(EVALUATE))
     if evaluated is None:
-        raise StoreError(f"{spec.root} has no evaluation of {spec.run}; run `podline evaluate {spec.run}` first")
+        on = "" if split == JUDGED else f" --split {split}"
+        raise StoreError(
+            f"{spec.root} has no evaluation of {spec.run}{on}; run `podline evaluate {spec.run}{on}` first"
+        )
     command = f"podline train {spec.run} --root {shlex.quote(spec.root)}"
     return report_spec(request.store, spec, evaluated.evaluation_sha256, command)
 
@@ -192,7 +195,7 @@ def report(request: Request, split: str, assignments: tuple[str, ...]) -> Report
 def installed_stage(request: Request, name: str, run: str) -> Spec:
     """Run a stage that an installed package adds, for a run of the store; docs/how-to/stage.md has an example.
 
-    podline stage webhook sample-0123456789ab --root podline-root
+      podline stage webhook sample-0123456789ab --root podline-root
 
     `podline run` runs these stages automatically. `podline runs list` shows the runs.
     """

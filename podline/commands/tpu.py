@@ -37,7 +37,7 @@ def tpu() -> None:
 def status(as_json: bool, policy: bool, **options: Any) -> None:
     """Show a TPU: node, health, symptoms, lock, user, cool-down, and what the gate would do next.
 
-    The command takes no lock and changes nothing.
+    The command changes nothing.
 
       podline tpu status
       podline tpu status --json
@@ -45,6 +45,8 @@ def status(as_json: bool, policy: bool, **options: Any) -> None:
 
     Next: `podline tpu recover`, if the TPU is not healthy.
     """
+    if policy and as_json:
+        raise SettingsError("got --policy and --json, expected one of the two")
     found = load_settings(options).tpu
     if policy:
         _show_policy(found)
@@ -88,8 +90,8 @@ def patrol(as_json: bool, **options: Any) -> None:
     """Run one round of the patrol: check the node, its queued request, its lease, and orphaned runs.
 
     The command prints its findings. If the setting tpu.patrol is `repair`, it also acts by the rules of `podline tpu
-    status --policy`.
-    PREFECT_API_URL names the Prefect server. The deployment tpu-patrol does the same every ten minutes.
+    status --policy`. PREFECT_API_URL names the Prefect server. The deployment tpu-patrol does the same every ten
+    minutes.
 
       podline tpu patrol
       PODLINE_TPU_PATROL=repair podline tpu patrol

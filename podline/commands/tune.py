@@ -58,7 +58,7 @@ def learning_rate(request: Request, fingerprint: str | None, **options: Any) -> 
       podline tune lr cifar10 --run cifar10-0123456789ab
 
     Next: `podline train RECIPE --learning-rate` with the suggested rate. docs/how-to/learning-rate.md explains the
-        chart.
+    chart.
     """
     search = SearchOptions(**{name: options.pop(name) for name in SearchOptions.model_fields})
     return learning_rate_spec(

@@ -17,9 +17,10 @@ _PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "numpy", "opencv-python-he
 
 
 def same_but_for_seed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether two runs have equal recipe settings, except the seed.
+    """Return whether two runs have equal recipe settings, except the seed and :data:`NO_PART_OF_TRAINING`.
 
-    A field that only one of the runs has is ignored, since a newer version of Podline added the field.
+    A field that only one of the runs has is ignored, since a newer version of Podline added the field. This does not
+    hold for sections with arbitrary names, such as ``options``. Without a common field, the runs are not equal.
 
     Args:
         before: ``settings["recipe"]`` of the first run.
@@ -36,9 +37,9 @@ def _same(before: Any, after: Any, *, free: bool) -> bool:
 
 
 def training_key(origin: Origin) -> str:
-    """Return a key equal for trainings with the same recipe except the seed, data, code and libraries; or empty.
+    """Return a key that is equal for trainings with the same data, code, libraries and recipe, whatever the seed.
 
-    It is empty if the origin has no data.
+    :data:`NO_PART_OF_TRAINING` is ignored too. The key is empty if the origin has no data.
     """
     if origin.data is None:
         return ""
@@ -51,5 +52,8 @@ def training_key(origin: Origin) -> str:
 
 
 def same_code(one: CodeVersion, other: CodeVersion) -> bool:
-    """Return whether two versions have equal training and evaluation modules, even at different commits."""
+    """Return whether two versions have equal training and evaluation modules, even at different commits.
+
+    If the modules of one of them are unknown, everything must be equal.
+    """
     return one.modules == other.modules if one.modules and other.modules else one == other

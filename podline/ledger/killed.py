@@ -75,7 +75,7 @@ def noted(store: Store) -> Generator[Callable[[Unfinished], None], None, None]:
 def training_lines(
     store: Store, run: str, last_step: float = math.inf
 ) -> tuple[Iterable[MetricsLine], list[EventLine]]:
-    """Return a training's metrics up to a step, and its events; empty for a missing or damaged file."""
+    """Return a training's metrics up to a step, and its events; both empty if either file is missing or damaged."""
     if run:
         with contextlib.suppress(PodlineError):
             lines = MetricsLines(store.local(f"runs/{run}/{METRICS}"), last_step)
@@ -97,8 +97,10 @@ def write_killed(store: Store, flow_run: str = "") -> None:
         file = folder / _NOTES if folder.exists() else folder.with_suffix(".json")
         try:
             notes = Unfinished.model_validate_json(file.read_bytes())
-        except (OSError, ValueError):  # killed before the first note
+        except (FileNotFoundError, ValueError):  # killed before the first note
             shutil.rmtree(folder, ignore_errors=True)
+            continue
+        except OSError:  # the next run reads them
             continue
         with contextlib.suppress(PodlineError, OSError):
             sign = file.stat().st_mtime

@@ -149,8 +149,8 @@ def entry_of(store: Store, name: str) -> Entry:
     """Return the entry with this name, or the newest entry of the run with this name; a prefix of a name suffices.
 
     Raises:
-        StoreError: no entry or run has this name.
-        ArtifactError: the entry is damaged.
+        StoreError: no run has this name, and not exactly one entry.
+        ArtifactError: the only entry with this name is damaged; damaged entries of runs are skipped.
     """
     there = names(store)
     if not there:

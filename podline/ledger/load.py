@@ -62,7 +62,10 @@ class LoadMeter:
 
 
 def _periods(group: Path) -> tuple[int, int]:
-    """Return the number of a group's quota periods, and the number of throttled periods."""
+    """Return the numbers of CPU quota periods and of throttled periods of a control group.
+
+    Both are 0 if the kernel does not report them.
+    """
     with contextlib.suppress(OSError, ValueError, KeyError):
         counted = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
         return int(counted["nr_periods"]), int(counted["nr_throttled"])

@@ -81,7 +81,7 @@ def _packages() -> dict[str, str]:
 
 
 def _status(top: Path) -> tuple[str, list[str]] | None:
-    """Return the commit and the files that differ from the commit; None outside a checkout of Podline."""
+    """Return the commit and the files that differ from the commit; None outside a checkout, or if git fails."""
     # An installed package may lie inside the checkout of another project.
     if _git(top, "ls-files", "--error-unmatch", f"{PACKAGE}/__init__.py") is None:
         return None

@@ -55,8 +55,11 @@ from podline.store import digests
 from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 
-# Settings that are not recorded: paths, which differ between copies of a store, and URLs, which may contain a password.
+# Settings that are not recorded here: paths, which differ between copies of a store; URLs, which may contain a
+# password; the strategy, which the environment has.
 _LEFT_OUT = ("root", "store.cache", "strategy", "tracking", "launch")
+# Units of a duration: the settings of all but one are None.
+_UNITS = ("steps", "epochs", "share")
 
 
 @contextlib.contextmanager
@@ -240,7 +243,10 @@ class Notes:
             track(self._tracking, self.store, entry, self._recipe, self._reporter)
 
     def _produced_by(self, result: TrainResult) -> None:
-        """Record the inputs of a reused model, from its ``origin.json``, instead of the current run's inputs."""
+        """Record the inputs of a reused model, from its ``origin.json``, instead of the current run's inputs.
+
+        For a new model, or without this file, write the current run's inputs to it.
+        """
         origin = read_origin(self.store, result.folder) if result.reused else None
         if origin is None:
             before = self.store.find(f"{result.folder}/{ORIGIN}")
@@ -282,7 +288,7 @@ class Notes:
         return change.model_copy(update={"splits": splits})
 
     def _run_before(self) -> Entry | None:
-        """Return the newest entry of the same recipe that has data."""
+        """Return the newest readable entry of the same recipe that has data, or None; warn of unreadable entries."""
         for named in ledger.names(self.store, recipe=self.entry.recipe):
             try:
                 entry = ledger.read(self.store, named.name)
@@ -344,7 +350,7 @@ class Notes:
             self._stage = None
 
     def _spent(self) -> dict[str, float]:
-        """Return class → seconds of the run; if the training's log is damaged, the training counts as lost."""
+        """Return class → seconds of the run; a damaged log leaves a finished training unmeasured, a failed one lost."""
         entry = self.entry
         lines, events = training_lines(self.store, entry.run)
         # Unix times, as in the training's lines; the clock may have been set since.
@@ -352,7 +358,11 @@ class Notes:
         return time_spent(entry.seconds, entry.waiting, attempts, lines, events, self._around)
 
     def _outcome(self) -> Outcome | None:
-        """Return the evaluation's result, also of a model that is not better than guessing; None without one."""
+        """Return the evaluation's result, also of a model that is not better than guessing.
+
+        Returns:
+            None without an evaluation of this training, or, with a warning, for a damaged one.
+        """
         if self._trained is None:
             return None
         folder = self._trained.folder
@@ -443,8 +453,16 @@ def overridden(recipe: Recipe) -> dict[str, Any]:
     return {
         path: value
         for path, value in given.items()
-        if value is not None and (path not in written or written[path] != value)
+        if (_is_switched_off(path, written, given) if value is None else path not in written or written[path] != value)
     }
+
+
+def _is_switched_off(path: str, written: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    """Return whether None replaces a value or a section, and not just a duration in another unit."""
+    section, _, name = path.rpartition(".")
+    if name in _UNITS and any(given.get(f"{section}.{unit}") is not None for unit in _UNITS):
+        return False
+    return any(value is not None and f"{each}.".startswith(f"{path}.") for each, value in written.items())
 
 
 def _state(error: BaseException | None) -> State:

@@ -63,7 +63,7 @@ class MachinePace(NamedTuple):
 
 
 def slowness(now: MachinePace, before: Sequence[MachinePace]) -> str:
-    """Describe the slowdown of a stage; empty if the stage is not slow, or there are too few runs to compare.
+    """Describe the slowdown of a stage; empty if the stage is not slow. With too few runs, see :func:`_crowded`.
 
     Args:
         now: the pace of the stage.
@@ -107,7 +107,7 @@ def growth(recent: Sequence[MachinePace], past: Sequence[MachinePace]) -> str:
 
 
 def losses(now: Mapping[str, float], before: Sequence[Mapping[str, float]]) -> list[str]:
-    """Return a line for each class of lost time that took significantly longer than in earlier nights.
+    """Return a line for each class of lost time that took significantly longer than in at least LEAST earlier nights.
 
     The excess must be above the share :data:`LEAST_LOSS` of a median night, and above as many robust standard
     deviations as in :func:`slowness`.
@@ -140,7 +140,10 @@ def _logarithms(paces: Sequence[MachinePace]) -> tuple[float, float]:
 
 
 def _crowded(now: MachinePace) -> str:
-    """Describe the slowdown by the cores that other processes and the hypervisor used; empty if below FACTOR."""
+    """Describe the slowdown by the cores that other processes and the hypervisor used.
+
+    Empty if it is at most FACTOR, if cores were idle, for an unknown load, and for a stage without a model on the CPU.
+    """
     load = now.load
     if (
         load is None

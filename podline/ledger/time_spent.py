@@ -44,6 +44,7 @@ LOSSES = ("lost", "input", "store", "hosts", "due", "tpu", "retries")
 _OF_STAGES = {
     "convert": "converting",
     "validate": "validating",
+    "train": "unattributed",  # a finished training whose log is damaged
     "evaluate": "evaluation",
     "promote": "report",
     "report": "report",
@@ -95,7 +96,7 @@ def time_spent(
         waiting: waiting times of the run.
         attempts: attempts of the run's stages, in order.
         lines: metrics of the run's training, in order; iterated once.
-        events: events of the run's training.
+        events: events of the run's training; if there are none, a finished training counts as unmeasured time.
         around: class → seconds that the process which starts the stages spent outside of them.
     """
     spent, log = defaultdict[str, float](float, around), _Log(lines)

@@ -99,6 +99,7 @@ class BucketStore(Store):
         Raises:
             SettingsError: the URI is invalid.
             CredentialsError: this machine has no credentials.
+            StoreError: the cache's folder cannot be created.
         """
         bucket, prefix = split_uri(uri)
         settings = load().store
@@ -160,7 +161,7 @@ class BucketStore(Store):
     def _looked_at(self, names: Sequence[str]) -> dict[str, Listed]:
         """Return name → size, version and checksums of all objects in each folder that has two or more of the names.
 
-        One list request per folder.
+        One list request per thousand objects of a folder.
         """
         folders = Counter(name.rpartition("/")[0] for name in names)
         shared = [folder for folder, count in folders.items() if count > 1]
@@ -253,7 +254,8 @@ class BucketStore(Store):
     def _swap(self, source: Path | None, name: str, version: str, *, flush: bool) -> str:
         del flush
         if source is None:
-            self._delete(name, version)
+            if version:
+                self._delete(name, version)
             return ""
         with explained("read", source):
             content = _content(name, source)

@@ -8,7 +8,7 @@ Code that needs a local file, for mapping into memory or for a library, calls :m
 :meth:`Store.where`. All other code uses names.
 
 A store also has a *scratch* folder on this machine for logs, locks and temporary files. The scratch folder of a folder
-store is its subfolder ``.podline``.
+store is its subfolder ``.podline``; if this user may only read the store, and for a bucket, it is in the user's cache.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ class Store(ABC):
 
     A method that reads raises :class:`StoreError` if the name does not exist or cannot be read. It raises
     :class:`ArtifactError` if the object has changed since :meth:`find` or :meth:`listing` returned the given ``found``
-    or ``version``. A method that writes raises :class:`StoreError` if it fails.
+    or ``version``. A method that writes raises :class:`StoreError` if it fails. Both raise
+    :class:`StoreUnavailableError` if a later attempt may succeed, and, in a bucket, :class:`CredentialsError`.
 
     Attributes:
         uri: the root as a user would write it.
@@ -238,13 +239,17 @@ class Store(ABC):
         self._publish(source, name, replace=replace, flush=flush)
 
     def swap(self, source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
-        """Replace the content of a name atomically, if it still has the given version; return the new version.
+        """Replace the content of a name atomically, if it still has the given version.
 
         Args:
-            source: the file with the new content, see :meth:`publish_file`; None deletes the name instead.
+            source: the file with the new content, see :meth:`publish_file`; None deletes the name instead, and does
+                nothing if the name has another version.
             name: the name to publish under.
             version: the version to replace; empty if the name must not exist.
             flush: see :meth:`publish_file`.
+
+        Returns:
+            The version of the new content; empty without ``source``.
 
         Raises:
             TakenError: the name has another version with other content, or was deleted.
@@ -373,9 +378,10 @@ class Store(ABC):
 
     @retried
     def own_folder(self, *parts: str) -> Path:
-        """Create a folder below :attr:`scratch`, and return it; other users cannot enter the scratch folder.
+        """Create a folder below :attr:`scratch`, and return it.
 
-        Files in it (logs, a server's database and secret, unpacked archives) may themselves have readable modes.
+        Only its owner can enter the scratch folder, and the owner's group if the store is :attr:`shared`. Files in it
+        (logs, a server's database and secret, unpacked archives) may themselves have readable modes.
         """
         folder = self.scratch.joinpath(*parts)
         with explained("write to the store", self.uri):
@@ -389,7 +395,7 @@ class Store(ABC):
     def workspace(self, label: str) -> AbstractContextManager[Path]:
         """Create a temporary folder on this machine, and delete it after the body.
 
-        For a folder store, it is on the same file system as the store.
+        For a folder store that this user can write, it is on the same file system as the store.
         """
         return entered(self.uri, lambda: locks.temporary_folder(self.own_folder(_TEMPORARY), label))
 
@@ -401,14 +407,18 @@ class Store(ABC):
     def using(self, folders: Iterable[str]) -> AbstractContextManager[uses.Lease]:
         """Protect folders of data sets and runs from deletion while the body runs; first wait for a running deletion.
 
-        A folder store protects them from every process that uses it, a bucket only from processes on this machine.
+        A folder store protects them from every process that uses it, a bucket only from processes on this machine. A
+        user who may only read a folder store protects nothing from other users.
         """
         names = set(folders)
         return entered(self.uri, lambda: uses.Lease(self.own_folder("uses")).share(names))
 
     @contextlib.contextmanager
     def alone(self, *folders: str) -> Generator[set[str], None, None]:
-        """Reserve those of the folders that no process uses, and yield them; a process that wants to use one waits."""
+        """Reserve those of the folders that no process uses, and yield them; a process that wants to use one waits.
+
+        See :meth:`using` for the processes that are known.
+        """
         self.require_writable()
         with entered(self.uri, lambda: uses.Lease(self.own_folder("uses")).take(folders)) as lease:
             yield set(lease.names)

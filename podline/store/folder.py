@@ -219,7 +219,7 @@ class FolderStore(Store):
                 self._delete(name, version)
         if source and flush:
             _sync(target.parent)
-        return found.version if found else ""
+        return found.version if source and found else ""
 
     @retried
     def _delete(self, name: str, version: str) -> None:

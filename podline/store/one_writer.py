@@ -164,7 +164,11 @@ class Writer:
             self._mark.write_text(f"{_machine()} {self.owner}")
 
     def keep(self, last: bool) -> float | None:
-        """Renew the lease unless it was renewed recently; return the seconds until the next call, or None if lost."""
+        """Renew the lease unless it was renewed recently, or this is the ``last`` call.
+
+        Returns:
+            The seconds until the next call; None if the lease is lost.
+        """
         pause = self.seconds / _RENEWALS
         # If the store does not respond, keep the lease: the store may return before another process takes it.
         with self._lock, contextlib.suppress(PodlineError):
@@ -193,9 +197,12 @@ class Writer:
         """Publish a file below the folder; see :meth:`podline.store.contract.Store.publish_file`.
 
         Raises:
+            TakenError: the name exists with other content, and ``replace`` is false.
             OtherWriterError: another process holds the lease.
+            StoreUnavailableError: other processes replaced the file in all attempts.
         """
-        record = Record(name=name, content=source.read_text()) if "/stages/" in name else None
+        is_record = name.startswith(f"{self._folder}/stages/")
+        record = Record(name=name, content=source.read_text()) if is_record else None
         for _ in range(_ATTEMPTS):
             # Looked up before the lease is renewed: files of the next holder have other versions.
             version = self._version_of(name) if replace else ""
@@ -291,7 +298,7 @@ class Writer:
         return found
 
     def _found(self) -> tuple[str, LeaseDocument | None]:
-        """Return version and content of the stored lease; empty version: no lease; None: an invalid one."""
+        """Return version and content of the stored lease; ("", None) if there is none, None as an invalid content."""
         while True:
             found = self._store.find(self._name)
             if found is None:
@@ -339,7 +346,7 @@ def help_writer(store: Store, folder: str, owner: str) -> None:
 
 
 def writer_of(store: Store, folder: str) -> Writer | None:
-    """Return this process's writer for a folder; None outside of :func:`writing`."""
+    """Return this process's writer for a folder; None outside of :func:`writing` and before :func:`help_writer`."""
     found = fences.over(store.uri, f"{folder}/")
     return found if isinstance(found, Writer) else None
 

@@ -12,7 +12,7 @@ from podline.store.folder import FolderStore
 
 
 def open_store(root: str | Path, option: str = "--root") -> Store:
-    """Return the store at a root; nothing is created yet.
+    """Return the store at a root; the root is not created or requested yet.
 
     Args:
         root: a folder, which is created at the first publication; or ``gs://bucket`` or ``gs://bucket/prefix``.
@@ -20,6 +20,8 @@ def open_store(root: str | Path, option: str = "--root") -> Store:
 
     Raises:
         SettingsError: the root is invalid.
+        CredentialsError: the root is in a bucket, and this machine has no credentials.
+        StoreError: the root is in a bucket, and the cache's folder cannot be created.
     """
     store = _opened(root, option)
     store.marks, store.shared = True, load().store.group

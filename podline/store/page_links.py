@@ -1,7 +1,7 @@
 """Link to the pages of stores, which :mod:`podline.deployments.pages` serves under the setting ``pages.url``.
 
-Links exist only for the stores in the settings. In an address, a digest of the store's root identifies the store, so
-that addresses contain no path of a machine.
+Only the stores in the settings are served. In an address, a digest of the store's root identifies the store, so that
+addresses contain no path of a machine. A page in a bucket that is not served has an address at Google's console.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class PageLinks:
         self._store, self._url = store, url if url and key_of(store.uri) in served() else ""
 
     def to(self, name: str, title: str = "") -> str:
-        """Return a link to a page with a title; if no server serves the page, its path with the title."""
+        """Return a link to a page, with a title or the page's path; without an address, the path itself."""
         where, address = self._store.where(name), self.address(name)
         if address:
             return f"[{title or where}]({address})"
         return f"{title}: `{where}`" if title else f"`{where}`"
 
     def address(self, name: str) -> str:
-        """Return the URL of a page; empty if no server serves it."""
+        """Return the URL of a page: on the server, or for a bucket at Google's console; else empty."""
         where = self._store.where(name)
         if self._url:
             return f"{self._url}{page_path(self._store.uri, name)}"

@@ -43,7 +43,8 @@ class CloudTpu:
 
     Every method raises the errors of :mod:`podline.tpu.api_errors`: :class:`TpuApiError` if the API does not answer,
     :class:`CredentialsError`, :class:`QuotaError`, :class:`TpuSetupError`, :class:`TpuCapacityError`, and
-    :class:`TpuUnhealthyError` if the API refuses a request, for example because of the node's present state.
+    :class:`TpuUnhealthyError` if the API refuses a request, for example because of the node's present state, or if an
+    operation takes longer than ``operation_timeout``.
 
     Args:
         settings: project, zone, and the time limits of calls and operations.
@@ -142,7 +143,7 @@ class CloudTpu:
             return
 
     def _await(self, what: str, operation: operations_pb2.Operation) -> None:
-        """Wait until an operation is done; continue while the API does not answer."""
+        """Wait until an operation is done, also while the API does not answer; raise the operation's error."""
         deadline = self._clock.now() + self._settings.operation_timeout
         while not operation.done:
             if self._clock.now() >= deadline:

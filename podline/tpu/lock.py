@@ -41,7 +41,7 @@ class LockView(Frozen):
 
 
 def look(machine: MachineSettings) -> LockView:
-    """Return the state of this machine's lock, without taking it."""
+    """Return the state of this machine's lock, without taking it; a file that cannot be read counts as held."""
     path = Path(machine.lock_file)
     return LockView(file=str(path), present=path.exists(), holder=_holder(path))
 

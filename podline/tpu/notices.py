@@ -23,7 +23,7 @@ def end_announced(machine: MachineSettings, now: float, lead: float) -> str:
     Args:
         machine: settings with the metadata server.
         now: seconds since 1970.
-        lead: a maintenance is ignored until this number of seconds before its start.
+        lead: a maintenance that is only scheduled is ignored until this number of seconds before its start.
 
     Returns:
         The reason as text; empty without an announcement, or without a metadata server.

@@ -52,7 +52,7 @@ class PatrolCase(StrEnum):
     )
     OFF = "the node: missing, or not running", Remedy.NOTHING, "it costs almost nothing"
     RESTING = (
-        "the node: ready or in the queue, unused for less than tpu.idle_stop",
+        "the node: ready or in the queue, unused for less than tpu.idle_stop, or that is 0",
         Remedy.NOTHING,
         "the next run may come soon, and a start takes minutes",
     )

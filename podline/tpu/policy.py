@@ -62,7 +62,7 @@ class PolicyRule:
         states: the states that the rule applies to; None for all.
         healths: the kinds of health that the rule applies to; None for all.
         fact: a fact that must be true; None for no condition.
-        then: the action once the longest wait is over; None if the condition ends by itself.
+        then: the action once the longest wait is over; None if the condition ends by itself, or ``do`` is not to wait.
         error: the error class for giving up.
     """
 
@@ -111,7 +111,7 @@ RULES: tuple[PolicyRule, ...] = (
         error=TpuInUseError,
     ),
     PolicyRule(_RESTART, "it is stopped", frozenset({State.STOPPED})),
-    PolicyRule(_WAIT, "it is being created, started or repaired", _UNDERWAY, then=_RECREATE),
+    PolicyRule(_WAIT, "it is being created, started, stopped or repaired", _UNDERWAY, then=_RECREATE),
     PolicyRule(_WAIT, "its state is unknown", _UNCLEAR, then=_RESTART),
     PolicyRule(_WAIT, "its health is unknown so far", _READY, _UNCLEAR_HEALTH, then=_RESTART),
     PolicyRule(_WAIT, "it is under maintenance and works again afterwards", _READY, _MAINTENANCE, then=_RESTART),

@@ -53,7 +53,7 @@ class Recovery:
         spec = self._settings.spec
         if spec is None:
             raise TpuSetupError(f"node {self._name} cannot be created again, as tpu.spec is not set; set it")
-        deleted = self.delete()
+        deleted = self.delete(waiting=False)
         if deleted:
             self._clock.sleep(self._limits.recreate.pause)
         if spec.queued:
@@ -61,12 +61,16 @@ class Recovery:
         else:
             self._create(spec, self._limits.quota_release if deleted else 0.0)
 
-    def delete(self) -> bool:
-        """Delete the node and its request; return whether either existed."""
+    def delete(self, *, waiting: bool = True) -> bool:
+        """Delete the node and its request; return whether anything was deleted.
+
+        Args:
+            waiting: whether to delete a request without a node that still waits in the queue.
+        """
         node = self.insist(lambda: self._api.node(self._name))
         owner = node.queued_resource if node and node.queued_resource else self._name
         request = self.insist(lambda: self._api.queued_resource(owner))
-        if request is not None and not (node is None and request.state in IN_QUEUE):
+        if request is not None and (waiting or node is not None or request.state not in IN_QUEUE):
             self.insist(lambda: self._api.delete_queued_resource(owner))
             return True
         if node is not None:

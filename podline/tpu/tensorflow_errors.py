@@ -149,7 +149,7 @@ def explain(kind: str, message: str) -> PodlineError | None:
         message: the exception's message.
 
     Returns:
-        The error to raise instead, which contains the message; None if neither class nor message is one of TensorFlow.
+        The error to raise instead, which contains the message; None if this module knows neither class nor message.
     """
     line = " ".join(message.split())
     line = line if len(line) <= _LENGTH else f"{line[:_LENGTH]}…"

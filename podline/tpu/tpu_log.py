@@ -96,7 +96,7 @@ class TpuLog:
         self.say(f"{event}: {what}" + (f" ({duration(took)})" if took else ""))
 
     def waited(self, at: float, what: str, seconds: float) -> None:
-        """Add a wait of ``seconds`` from ``at`` because of ``what``, or extend the last entry."""
+        """Add a wait of ``seconds`` from ``at`` because of ``what``; extend the last entry if it is the same wait."""
 
         def extended(entries: tuple[TpuLogEntry, ...]) -> tuple[TpuLogEntry, ...]:
             *before, last = entries or (None,)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -41,13 +42,8 @@ class Turn:
             TpuSetupError: the file cannot be used.
         """
         if self._file is None:
-            try:
+            with _explained(self._path):
                 self._file = self._stack.enter_context(locked(self._path, wait=False))
-            except OSError as error:
-                raise TpuSetupError(
-                    f"{self._path}, the lock file of the TPU's users, cannot be used: {error.strerror}; set "
-                    "tpu.folder to another folder"
-                ) from error
             if self._file is not None:
                 now = self._clock.now()
                 self._free_at = now + _cooling(self._file.read().split(), self._cool_down, now)
@@ -88,14 +84,30 @@ class TurnView(Frozen):
 
 
 def look(path: Path, cool_down: float, clock: Clock) -> TurnView:
-    """Return the state of the turn without taking it; take a shared lock for a moment if the turn is free."""
+    """Return the state of the turn without taking it; take a shared lock for a moment if the turn is free.
+
+    Raises:
+        TpuSetupError: the file cannot be used.
+    """
     if not path.exists():
         return TurnView()
-    values = path.read_bytes().split()
-    with locked(path, shared=True, wait=False) as free:
-        if free is None:
-            return TurnView(holder=values[0].decode(errors="replace") if values else "?")
+    with _explained(path):
+        values = path.read_bytes().split()
+        with locked(path, shared=True, wait=False) as free:
+            if free is None:
+                return TurnView(holder=values[0].decode(errors="replace") if values else "?")
     return TurnView(cooling=_cooling(values, cool_down, clock.now()))
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise TpuSetupError(
+            f"{path}, the lock file of the TPU's users, cannot be used: {error.strerror}; set tpu.folder to another "
+            "folder"
+        ) from error
 
 
 def _cooling(values: list[bytes], cool_down: float, now: float) -> float:

@@ -65,7 +65,7 @@ def judge(
     observation                                           next step
     ===================================================== ======================================
     taken away: preempted, deleted, stopped               end now
-    in transition: repaired, restarted, hidden            end now
+    in transition: created, started, repaired, hidden     end now
     its end is announced                                  checkpoint and end
     unhealthy, and no progress for ``limits.stall``       end now
     under maintenance                                     checkpoint and end

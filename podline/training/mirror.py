@@ -11,10 +11,11 @@ need TensorFlow.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import threading
 import time
+import traceback
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -50,7 +51,8 @@ def fetch_run(store: Store, folder: str, near: FolderStore) -> None:
     wanted = {f"{folder}/{name}" for name in (SPEC, METRICS, EVENTS)}
     checkpoints = f"{CheckpointFolder(store, folder, '').folder}/"
     # In this order, an interrupted call leaves no description of a checkpoint whose arrays are missing.
-    names = sorted((name for name in store.list(folder) if name in wanted or name.startswith(checkpoints)), key=_turn)
+    there = (name for name in store.list(folder) if name in wanted or name.startswith(checkpoints))
+    names = sorted(there, key=partial(_turn, folder))
     for name, path in zip(names, store.locals(names), strict=True):
         with near.workspace("fetching") as place:
             with explained("write", near.local(name)):
@@ -123,25 +125,34 @@ class Mirror:
         if isinstance(self._failure, OtherWriterError):
             shutil.rmtree(self.near.local(self._folder), ignore_errors=True)
             raise self._failure from error
-        if self._failure is not None and (error is None or isinstance(error, PreemptedError)):
-            raise type(self._failure)(
+        if self._failure is not None:
+            message = (
                 f"{self._failure}; the run is kept in {self.near.local(self._folder)}; run the same command on this "
                 "machine to resume it"
-            ) from error
-        if error is None:
+            )
+            if error is None or isinstance(error, PreemptedError):
+                raise type(self._failure)(message) from error
+            self._reporter.warn(message)
+        elif error is None:
             shutil.rmtree(self.near.local(self._folder), ignore_errors=True)
 
     def _newest(self, store: Store) -> int:
         return next(iter(CheckpointFolder(store, self._folder, "").steps()), -1)
 
     def _keep_bringing(self) -> None:
-        while True:
-            last = self._ending.is_set()
-            done = self._tried()
-            if self.lost or (last and done):
-                return
-            # At the end no training runs, so this thread need not wait for new files.
-            self._ending.wait(_EVERY_SECONDS) if done else time.sleep(_RETRY_SECONDS)
+        try:
+            while True:
+                last = self._ending.is_set()
+                done = self._tried()
+                if last and done:
+                    return
+                # At the end no training runs, so this thread need not wait for new files.
+                self._ending.wait(_EVERY_SECONDS) if done else time.sleep(_RETRY_SECONDS)
+        except PodlineError as error:
+            self._failure = error
+        except Exception as error:
+            traceback.print_exc()
+            self._failure = UnexplainedError(f"cannot upload {self._folder}: {type(error).__name__}: {one_line(error)}")
 
     def _tried(self) -> bool:
         try:
@@ -152,10 +163,7 @@ class Mirror:
                 self._away_since = now
                 self._reporter.warn(f"{error}; training goes on, for up to {self._patience:g} s without the store")
             if now - self._away_since >= self._patience:
-                self._failure = error
-            return False
-        except Exception as error:  # any failure keeps the run on this machine
-            self._failure = error if isinstance(error, PodlineError) else UnexplainedError(one_line(error))
+                raise
             return False
         if self._away_since is not None:
             self._reporter.log(f"{self._far.uri} is back; all files are uploaded")
@@ -167,11 +175,14 @@ class Mirror:
         if writer := writer_of(self._far, self._folder):
             writer.unless_lost()
         changed = False
-        for name in sorted(self.near.list(self._folder), key=_turn):
+        for name in sorted(self.near.list(self._folder), key=partial(_turn, self._folder)):
             path = self.near.local(name)
-            # The file is missing if a checkpoint was replaced during the upload.
-            with explained("upload", path), contextlib.suppress(FileNotFoundError):
-                changed |= self._bring_file(name, path)
+            with explained("upload", path):
+                try:
+                    changed |= self._bring_file(name, path)
+                except FileNotFoundError as error:
+                    if error.filename != str(path):  # if equal, a checkpoint was replaced during the upload
+                        raise
         if changed:
             folder = CheckpointFolder(self.near, self._folder, "").folder
             there = set(self.near.list(folder))
@@ -192,8 +203,8 @@ class Mirror:
         return True
 
 
-def _turn(name: str) -> tuple[int, str]:
-    """Return the sort key of copies: a file is copied before those that refer to it."""
-    if "/stages/" in name:
+def _turn(folder: str, name: str) -> tuple[int, str]:
+    """Return the sort key of copies: a file of a run's folder is copied before those that refer to it."""
+    if name.startswith(f"{folder}/stages/"):
         return 2, name
-    return int("/checkpoints/" in name and name.endswith(".json")), name
+    return int(name.startswith(f"{folder}/checkpoints/") and name.endswith(".json")), name

@@ -177,7 +177,8 @@ def test_the_command_names_runs_and_champions_deletes_their_pages_and_proves(tmp
         spec = TrainSpec(root=str(root), recipe=recipe, fingerprint=version.fingerprint, manifest_digest="0" * 64)
         store.publish_json(f"runs/images-{number}/spec.json", spec.model_dump(mode="json"))
         page = data_uri(fitted(np.asarray(Image.open(mine)), (16, 16, 3), "letterbox"))
-        store.publish_bytes(f"runs/images-{number}/report.html", f'<img src="{page}">'.encode())
+        for report in ("report.html", "on-train/report.html"):
+            store.publish_bytes(f"runs/images-{number}/{report}", f'<img src="{page}">'.encode())
     crown(store, "images", Candidate("images-2", "w" * 64, "images", known[-1].fingerprint), None, "promoted")
     (root / "sheets").mkdir()
     (root / "sheets" / "images.png").write_bytes(MINE)
@@ -195,7 +196,8 @@ def test_the_command_names_runs_and_champions_deletes_their_pages_and_proves(tmp
     for line in ("version: images@4", "run that may have seen it: images-2", "champion of: images"):
         assert line in done.output
     assert "seen it: images-0" not in done.output
-    assert "again: podline report images-1" in done.output
+    again = [line for line in done.output.splitlines() if "report images-1" in line]
+    assert again == ["again: podline report images-1", "again: podline report images-1 --split train"]
     proof = podline("--prove", mine, "--root", root)
     assert proof.exit_code == 0, proof.output
     assert not holders(root)

@@ -312,6 +312,8 @@ def test_records_are_found_by_name_also_after_a_file_was_renamed(tmp_path: Path)
     assert said["name"] == open_dataset("images", str(root), split=said["split"]).names(said["record"])
     assert shown(root, f"{said['split']}[{said['record']}]") == [said]
     assert "expected a position such as train[0]" in str(asked(root, "cat/000.png").exception)
+    needless = CliRunner().invoke(cli, ["data", "compact", "images", "--dead-share", "0", "--root", str(root)])
+    assert needless.stdout == "nothing to do: the version uses no shards of older versions\n"
 
 
 def asked(root: Path, record: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pty
@@ -67,8 +68,10 @@ def test_a_page_that_help_or_an_error_names_can_be_opened(podline) -> None:
         (["models", "describe", "mnist", "--set", "depth"], "got 'depth', expected KEY=VALUE"),
         (["train", "mnist", "--learning-rate", "-1"], "'--learning-rate': got '-1', expected a number above 0"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
-        (["convert", "mnist"], "got no --source; give --source DIR"),
+        (["convert", "mnist"], "got no --source; give --source with the folder or the file"),
         (["data", "list", "--settings", "nowhere.toml"], "nowhere.toml cannot be read: No such file"),
+        (["data", "show", "images", "--record", "a.png", "--verify", "--root", "."], "got --record with --verify"),
+        (["data", "show", "images@1..2", "--record", "a.png", "--root", "."], "got --record with two versions"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_exit_code_2(podline, arguments: list[str], message: str) -> None:
@@ -87,6 +90,19 @@ def test_an_evaluation_is_of_a_run_or_of_a_recipe_s_newest_one(podline, tmp_path
     assert other.code == 2
     assert other.err.endswith(f"to train with these settings: `podline train {newer} --set …`\n")
     assert "has no finished run of mnist" in podline("report", "mnist", "--root", tmp_path).err
+    other = podline("report", newer, "--split", "train", "--root", tmp_path).err
+    assert other.endswith(f"run `podline evaluate {newer} --split train` first\n")
+
+
+def test_a_sheet_of_a_recipe_in_a_file_is_in_the_store(
+    podline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, performed = tmp_path / "my_recipe.py", Mock(side_effect=SourceError("asked"))
+    file.write_text('from podline.recipes import registry\nRECIPE = registry.get("cifar10").changed(name="mine")\n')
+    finished_run(tmp_path / "root")
+    monkeypatch.setattr("podline.commands.stage_command.performed", performed)
+    assert podline("data", "preview", file, "--root", tmp_path / "root").code == 3
+    assert performed.call_args.args[0].out == str(tmp_path / "root/sheets/mine.png")
 
 
 @pytest.mark.parametrize(
@@ -162,6 +178,9 @@ def test_exit_codes_are_those_of_the_errors_and_an_unforeseen_one_is_a_bug(
         expected = {KeyboardInterrupt: 130, ZeroDivisionError: 1}.get(type(error)) or error.exit_code
         assert answer.code == expected
     assert answer.err == "podline: error: ZeroDivisionError: division by zero (this is a bug; --debug shows where)\n"
+    monkeypatch.setattr("podline.commands.runs.names", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    answer = podline("runs", "list", "--root", tmp_path)
+    assert (answer.code, "cannot write a file or the output: no space left on the device" in answer.err) == (5, True)
 
 
 def test_a_conversion_for_a_recipe_has_the_recipe_s_size(podline, tmp_path: Path) -> None:
@@ -182,8 +201,28 @@ def test_a_spec_that_is_shown_can_be_given_back(podline, tmp_path: Path) -> None
     assert json.loads(shown.out)["workers"] == 3
 
     spec.write_text(shown.out.replace('"seed"', '"sed"'))
+    answer = podline("convert", "mnist", "--spec", spec, "--side", "64", "--json")
+    assert "got --spec with RECIPE, --side, which the spec contains" in answer.err
     answer = podline("convert", "--spec", spec)
     assert (answer.code, "is not a spec of the stage convert (sed" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("data show images --verify --record cat/1.jpg", "got --record and --verify, expected one"),
+        ("data show images@2..3 --record cat/1.jpg", "got --record with two versions, expected one version"),
+        ("data show images@2 --fingerprint 0123", "got @2 after the name and --fingerprint 0123"),
+        ("data preview sample@2 --run sample-0123456789ab", "got --run and a version of the data"),
+        ("runs delete sample-0123456789ab --keep 3", "got --keep or --recipe with names of runs, expected --days"),
+        ("runs delete sample-0123456789ab --recipe sample", "got --keep or --recipe with names of runs"),
+        ("runs nights --metrics nights.prom --out nights.html", "got --metrics and --out, expected one"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(podline, tmp_path: Path, command: str, words: str) -> None:
+    podline("store", "mark", "--root", tmp_path)
+    answer = podline(*command.split(), "--root", tmp_path)
+    assert (answer.code, words in answer.err) == (2, True), answer.err
 
 
 @pytest.fixture(scope="module")

@@ -171,9 +171,11 @@ def test_what_is_not_here_is_said_in_a_line(ask: Ask, store: FolderStore, tmp_pa
 
 def test_the_way_to_the_index(ask: Ask, store: FolderStore) -> None:
     assert ask(page_path(store.uri, "")).headers["Location"] == "index.html"
+    key = key_of(store.uri)
+    assert ask(f"/stores/{key}").headers["Location"] == f"{key}/index.html"
     # Of several stores there is a list.
-    assert f'<a href="stores/{key_of(store.uri)}/index.html">{store.uri}</a>' in ask("/").text
-    one = asking(Pages({key_of(store.uri): store}, SECRET))
+    assert f'<a href="stores/{key}/index.html">{store.uri}</a>' in ask("/").text
+    one = asking(Pages({key: store}, SECRET))
     assert one("/").headers["Location"] == page_path(store.uri, "index.html")[1:]
 
 

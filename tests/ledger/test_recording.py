@@ -144,7 +144,7 @@ def test_waiting_is_what_the_tpus_story_tells_of_this_attempt(tmp_path):
         tpu_log = [
             told(-9, Event.WAIT, "an earlier attempt", 1000.0),
             told(1, Event.WAIT, f"{TURN}: another flow run has the TPU", 20.0),
-            told(2, Event.WAIT, "it is being created, started or repaired", 300.0),
+            told(2, Event.WAIT, "it is being created, started, stopped or repaired", 300.0),
             told(3, Event.RESTART, "it was not healthy", 90.0),
         ]
         notes.store.publish_json(f"runs/{notes.entry.run}/tpu.json", {"entries": tpu_log})
@@ -221,6 +221,13 @@ def test_what_is_overridden_is_told_by_its_path():
     changed = registry.override(recipe, {"schedule.learning_rate": 0.123, "validation_share": 0.1})
     assert overridden(changed) == {"schedule.learning_rate": 0.123, "validation_share": 0.1}
     assert overridden(recipe) == overridden(recipe.model_copy(update={"name": "mine"})) == {}
+    assert overridden(registry.override(recipe, {"duration.steps": 5})) == {"duration.steps": 5}
+
+
+def test_what_is_switched_off_is_overridden():
+    none = {"fit": None, "early_stop": None}
+    assert overridden(registry.override(registry.get("images"), none)) == none
+    assert overridden(registry.override(registry.get("cifar10"), none)) == {}, "they are off there"
 
 
 def trained_on(root: Path, manifest: Manifest) -> Entry:

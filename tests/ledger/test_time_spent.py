@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
@@ -122,6 +124,11 @@ def test_a_training_that_saved_what_it_had_loses_nothing_and_waiting_for_a_tpu_i
         assert "lost" not in spent
         assert (spent.get("tpu", 0), spent["starting"]) == (90 - began, 10)
         assert sum(spent.values()) == 155 - began
+
+
+def test_a_finished_training_whose_log_is_damaged_is_time_that_was_not_measured():
+    spent = time_spent(100, WaitingTime(), [Attempt("train", 0, 100, 90, kept=True)], (), (), {})
+    assert spent == {"starting": 10, "unattributed": 90}
 
 
 def dies_at_35(event: Any) -> None:
@@ -249,6 +256,19 @@ def test_the_time_of_a_killed_run_is_lost_but_for_the_stages_that_were_done(tmp_
     assert rest == pytest.approx(1.0 if finished else 0.0, abs=0.5)
     write_killed(open_store(tmp_path))
     assert len(entries(tmp_path)) == 1
+
+
+def test_notes_that_cannot_be_read_now_are_left_to_the_next_run(tmp_path, monkeypatch):
+    store = open_store(tmp_path)
+    folder = store.own_folder("unfinished", "run~1")
+    (folder / "notes.json").write_text(Unfinished(entry=night()).model_dump_json())
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", Mock(side_effect=OSError(errno.EIO, "I/O error")))
+        write_killed(store)
+    assert entries(tmp_path) == []
+    write_killed(store)
+    assert [entry.state for entry in entries(tmp_path)] == ["failed"]
+    assert not folder.exists()
 
 
 def test_an_upgrade_does_not_lose_the_entry_of_a_run_that_was_killed_under_podline_1_0(tmp_path):

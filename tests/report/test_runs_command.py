@@ -19,6 +19,7 @@ from podline.ledger import ledger
 from podline.ledger.inventory.catalogue import train_result
 from podline.ledger.ledger import publish
 from podline.recipes.measures import metric_text
+from podline.report.ledger_lines import lines_of
 from podline.stages.specs import EvaluateSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -61,6 +62,16 @@ def test_a_list_is_filtered_and_cut(store, runs):
     assert "has no run that ended" in runs("list", "--recipe", "mnist")[1]
 
 
+def test_why_takes_the_start_of_a_run_s_name_or_an_entry(store, runs, monkeypatch):
+    for number in (1, 2):
+        publish(store, night(number))
+    names = list[str]()
+    monkeypatch.setattr("podline.compare.known.evaluated", lambda _store, run: names.append(run))
+    monkeypatch.setattr("podline.compare.comparison.compare", lambda *_: pytest.fail("\n".join(names)))
+    with pytest.raises(pytest.fail.Exception, match="cifar10-000000000002\ncifar10-000000000001"):
+        runs("compare", "cifar10-000000000001", ledger.names(store)[0].name, "--why")
+
+
 def test_one_run_is_shown_with_what_produced_it(store, runs):
     entry = night(3, attempt=2)
     publish(store, entry)
@@ -71,6 +82,9 @@ def test_one_run_is_shown_with_what_produced_it(store, runs):
     assert said["overridden"] == "seed=3"
     assert said["waited"] == "1.0 s to begin, 2.0 s for the TPU"
     assert json.loads(runs("show", entry.name, "--json")[1]) == entry.model_dump(mode="json")
+    assert "least good" in said
+    without = night(3, outcome=entry.outcome.changed(parts={}))
+    assert not any(line.startswith("least good") for line in lines_of(store, without))
 
 
 def test_the_table_goes_into_a_file_and_comes_back(store, runs, tmp_path):

@@ -108,6 +108,15 @@ def test_the_same_content_may_be_published_twice_but_other_content_may_not(store
     assert [path.read_bytes() for path in store.locals(["other", "name"])] == [b"three", b"two"]
 
 
+def test_a_deletion_of_a_version_has_no_new_version_and_spares_any_other_one(store: Store) -> None:
+    store.publish_bytes("name", b"one")
+    version = getattr(store.find("name"), "version", "")
+    assert store.swap(None, "name", "") == ""
+    assert store.exists("name")
+    assert store.swap(None, "name", version) == ""
+    assert not store.exists("name")
+
+
 @pytest.mark.parametrize("name", ["a/b c.bin", "ü/ß#1?.bin", "100%/x%20y.bin", "a+b&c=d;e.bin", "日本/語.bin"])
 def test_a_name_may_hold_any_letter(store: Store, name: str) -> None:
     store.publish_bytes(name, b"content")

@@ -41,7 +41,7 @@ def test_what_is_filled_in_changes_the_recipe() -> None:
     ("given", "message"),
     [
         ({"training": {"steps": 1}, "epochs": 2}, "got epochs=2 and steps=1, expected one of"),
-        ({"recipe": "mnist"}, "the recipe mnist needs a source: give the folder of its raw data .--source DIR."),
+        ({"recipe": "mnist"}, "the recipe mnist needs a source: give the folder or the file of"),
         ({"source": "https://me:hush@host/x.tgz"}, r"source https://\*\*\*@host/x.tgz contains a user"),
         ({"training": {"assignments": ("model.kin=linear",)}}, "no 'model.kin'; did you mean 'model.kind'"),
     ],

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from google.cloud import tpu_v2
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import ArtifactFilter, FlowRunFilter
@@ -18,9 +19,9 @@ from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, tempor
 from prefect.states import Running, Scheduled
 from prefect.variables import Variable
 from standin.bench import set_environment
-from standin.cloud import NODE, Cloud
+from standin.cloud import NODE, PARENT, Cloud
 from standin.servers import serving
-from standin.timeline import Outage, Script, life
+from standin.timeline import Attempt, Outage, Script, life
 from turned_clock import TurnedClock
 
 from podline import cli
@@ -184,6 +185,21 @@ def test_a_spot_node_and_a_preempted_one_are_deleted_since_neither_can_be_stoppe
         assert it.round()["node night"].seen == "there is none"
     with ground(Script(life=life("PREEMPTED"))) as it:
         assert (it.round()["node night"].case, it.cloud.calls) == (PatrolCase.GONE, ["delete"])
+
+
+def test_a_request_that_waits_in_the_queue_for_no_run_is_deleted(ground: Any) -> None:
+    with ground(Script(life=None, turns=(Attempt(9 * HOUR),))) as it:
+        it.cloud.create_request(NODE, waiting_for(NODE))
+        assert it.round()["node night"].case is PatrolCase.RESTING
+        it.clock.turn(HOUR)
+        assert it.round()["node night"].done == "deleted"
+        assert it.cloud.calls == ["queue", "unqueue"]
+        assert it.round()["node night"].seen == "there is none"
+
+
+def waiting_for(name: str) -> tpu_v2.QueuedResource:
+    spec = tpu_v2.QueuedResource.Tpu.NodeSpec(parent=PARENT, node_id=name, node=tpu_v2.Node())
+    return tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]))
 
 
 def test_a_lease_is_given_back_when_no_run_lives_that_could_have_it(ground: Any) -> None:

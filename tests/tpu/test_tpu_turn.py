@@ -80,9 +80,13 @@ def test_whatever_the_file_says_no_pause_is_longer_than_the_cool_down(file: Path
 
 
 def test_a_file_that_cannot_be_used_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").symlink_to(tmp_path / "another")
-    with pytest.raises(TpuSetupError, match=r"cannot be used: .*; set tpu\.folder"):
-        Turn(tmp_path / "file", 60.0, TurnedClock()).take()
+    file, said = tmp_path / "file", r"cannot be used: .*; set tpu\.folder"
+    (tmp_path / "another").touch()
+    file.symlink_to(tmp_path / "another")
+    with pytest.raises(TpuSetupError, match=said):
+        Turn(file, 60.0, TurnedClock()).take()
+    with pytest.raises(TpuSetupError, match=said):
+        turn.look(file, 60.0, TurnedClock())
 
 
 @pytest.mark.parametrize("moved", [-3600.0, 3600.0])

@@ -58,8 +58,8 @@ def choose_dataset(
 ) -> Dataset:
     """Return the data set with a fingerprint, or the start of a fingerprint, or a version such as ``@3``.
 
-    Without a fingerprint, return the newest version; if the data set has no versions, the newest conversion. The choice
-    is logged.
+    Without a fingerprint, return the newest version; if the data set has no versions, the newest conversion. A choice
+    among several is logged.
 
     Args:
         store: the store.
@@ -70,7 +70,8 @@ def choose_dataset(
         settings: required settings of the conversion, if no fingerprint is given.
 
     Raises:
-        StoreError: no data set fits, or several fit.
+        StoreError: no data set or version fits, or several data sets have this fingerprint.
+        ArtifactError: a document of the data set is damaged.
     """
     if fingerprint and fingerprint.startswith("@"):
         fingerprint = version_of(store, name, fingerprint[1:]).fingerprint

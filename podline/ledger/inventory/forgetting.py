@@ -31,6 +31,8 @@ from podline.store.folder import FolderStore
 
 _IDENTITY = re.compile(f"[0-9a-f]{{{2 * IDENTITY_BYTES}}}")
 _PAGE, _SHEETS, _JOBS = "report.html", "sheets", "jobs"
+# The folder of a run's evaluation on another split begins with this.
+_ON = "on-"
 
 
 class Forgetting(Frozen):
@@ -39,7 +41,7 @@ class Forgetting(Frozen):
     Attributes:
         dataset: name of the data set.
         image: identity of the image.
-        version: number of the new version without the image; 0 if the newest version did not contain the image.
+        version: number of the new version without the image; 0 if the newest version used no shard with the image.
         removed: fingerprints of deleted versions, finished or not, whose shards could contain the image.
         pages: names of deleted pages and picture sheets.
         runs: runs that were trained on a deleted version; their models are kept.
@@ -59,7 +61,7 @@ class Forgetting(Frozen):
     dry_run: bool
 
     def lines(self) -> list[str]:
-        """Return the actions, and then the commands that remain for the user, as lines."""
+        """Return the actions, and then the commands that remain for the user, as lines; a dry run has a heading."""
         listed = {
             "removed version": self.removed,
             "deleted page": self.pages,
@@ -68,9 +70,15 @@ class Forgetting(Frozen):
             "champion of": self.champions,
         }
         made = [f"version: {self.dataset}@{self.version}, without it"] if self.version else []
-        again = [f"again: podline report {page.split('/')[1]}" for page in self.pages if page.endswith(_PAGE)]
+        again = [f"again: {_command(page)}" for page in self.pages if page.endswith(_PAGE)]
         told = [*made, *(f"{what}: {name}" for what, names in listed.items() for name in names), *again]
         return ["without --dry-run, which changed nothing:", *told] if self.dry_run else told
+
+
+def _command(report: str) -> str:
+    """Return the command that writes a report again."""
+    _, run, *on = report.split("/")[:-1]
+    return " ".join((f"podline report {run}", *(f"--split {each.removeprefix(_ON)}" for each in on)))
 
 
 def forget(
@@ -87,8 +95,9 @@ def forget(
         dry_run: return the actions without carrying them out.
 
     Raises:
-        SettingsError: no image, or several images, of the versions and the forgotten images match ``key``; or a split
-            would become empty.
+        SettingsError: no image, or several images, of the versions and the forgotten images match ``key``, which is
+            not the path of a file; a split would become empty; or the data set is a published one.
+        ArtifactError: a version is damaged.
         StoreUnavailableError: a running process uses a file that must be deleted.
         StoreError: the store cannot be read or written.
     """
@@ -203,8 +212,14 @@ def _delete_jobs(store: Store) -> list[str]:
 
 
 def _delete_pages(store: Store, dataset: str, dry_run: bool) -> list[str]:
-    """Delete pages and picture sheets that show images of a data set, each page's completion record first."""
-    shown = {f"runs/{run}": (REPORT.name, _PAGE) for run, _ in _trainings(store, dataset)}
+    """Return the pages that may show images of a data set, and all picture sheets; delete them unless ``dry_run``.
+
+    Each page's completion record is deleted first.
+    """
+    shown = dict[str, tuple[str, str]]()
+    for run, _ in _trainings(store, dataset):
+        others = [folder for folder in store.folders(f"runs/{run}") if folder.rpartition("/")[2].startswith(_ON)]
+        shown |= dict.fromkeys([f"runs/{run}", *others], (REPORT.name, _PAGE))
     for folder in store.folders(f"{suspects.FOLDER}/{dataset}"):
         shown[f"{suspects.FOLDER}/{dataset}/{folder.rpartition('/')[2]}"] = SUSPECTS.name, suspects.PAGE
     pages = list[str]()

@@ -1,4 +1,7 @@
-"""Invalidates a stage: deletes its completion record. ``podline run --start-from STAGE`` uses it."""
+"""Invalidates a stage: deletes its completion record, or, for a conversion, the stored fingerprint of its source.
+
+``podline run --start-from STAGE`` uses it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _PATIENCE = 1.5
 
 
 def forget(spec: Spec) -> None:
-    """Delete the completion record of a stage, so that its next call repeats the work.
+    """Delete the completion record of a stage, or a conversion's stored fingerprint; the next call repeats the work.
 
     The stage's files stay usable until the next call rewrites them: shards that match the new plan are reused, and a
     model is replaced at the end of the new training. A training's checkpoints and TensorBoard curves are deleted, so

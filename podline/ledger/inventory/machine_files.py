@@ -55,10 +55,10 @@ def cached_sources(store: Store) -> list[MachineFiles]:
     found = list[MachineFiles]()
     with contextlib.suppress(PermissionError):
         for folder in unpacked(source_cache(store)):
-            facts = [path.stat() for path in folder.rglob("*") if path.is_file()]
-            touched = folder.stat().st_mtime
-            remove = partial(delete_unused, folder)
-            found.append(MachineFiles(str(folder), "a cached source", _size(facts), touched, remove))
+            with contextlib.suppress(FileNotFoundError):  # a conversion moves or deletes it now
+                facts = [path.stat() for path in folder.rglob("*") if path.is_file()]
+                touched, remove = folder.stat().st_mtime, partial(delete_unused, folder)
+                found.append(MachineFiles(str(folder), "a cached source", _size(facts), touched, remove))
     return found
 
 

@@ -20,7 +20,7 @@ from podline.data.pictures import Form
 from podline.data.versions.fingerprint import source_cache
 from podline.documents.manifest import Fit
 from podline.ledger.inventory.catalogue import datasets, manifest_of
-from podline.store.contract import Store
+from podline.store.contract import Store, explained
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -88,7 +88,7 @@ def search(store: Store, dataset: str, image: Path, reporter: Reporter) -> Trace
 
 
 def _pieces(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as stream:
+    with explained("read", path), path.open("rb") as stream:
         while piece := stream.read(_AT_ONCE):
             yield piece
 
