@@ -37,6 +37,8 @@ _LONGEST_NAME = 60
 _TOGETHER = ({"duration"}, {"trainable_layers", "phases"})
 # Settings of a kind's own network that must not change, else published weights do not fit.
 _OWN_NETWORK = {"task", "task.model", "task.model.trunk", "task.model.width"}
+# The end of a folder's name such as photos.v2 or 2026.11, which is not a file's suffix; a bucket has no folders to ask.
+_VERSION = re.compile(r"\.v?\d+")
 # Letters that Unicode does not decompose into ASCII, or whose decomposition would change the sound.
 _IN_ASCII = str.maketrans(
     {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l", "đ": "d", "ð": "d", "þ": "th"}
@@ -138,7 +140,8 @@ def _folder_of(source: str) -> str:
     if "://" not in source:
         source = os.path.normpath(Path(source).expanduser().absolute())  # "." and "flowers.csv" are in a named folder
     place = PurePosixPath(source.rstrip("/"))
-    return (place.parent if place.suffix and not Path(source).is_dir() else place).name
+    is_file = place.suffix and not _VERSION.fullmatch(place.suffix) and not Path(source).is_dir()
+    return (place.parent if is_file else place).name
 
 
 def _in_ascii(name: str) -> str:

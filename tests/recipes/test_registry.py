@@ -86,6 +86,7 @@ def test_an_override_that_cannot_be_is_one_clear_line(changes: dict[str, object]
     [
         (None, "/data/Ants & Bees/", "images.ants-bees"),
         (None, "gs://bucket/photos/labels.csv", "images.photos"),
+        (None, "gs://bucket/photos.v2", "images.photos-v2"),
         (None, "/data/images", "images"),
         (None, "/data/Sommervögel, Été 2", "images.sommervoegel-ete-2"),
         (None, f"/data/{unicodedata.normalize('NFD', 'Brånäs')}", "images.branaes"),
