@@ -284,7 +284,8 @@ class PicturePrediction(Frozen):
             classes = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
             return f"{self.file}: {', '.join(classes) or 'none'}"
         if self.people is not None:
-            return f"{self.file}: {plural(len(self.people), 'instance')} → {self.picture}"
+            drawn = f" → {self.picture}" if self.picture else ""
+            return f"{self.file}: {plural(len(self.people), 'instance')}{drawn}"
         return f"{self.file}: {self.words}"
 
 
