@@ -126,7 +126,7 @@ def throughput(steps: Sequence[StepsLine]) -> Svg:
 
 
 def stage_measures(steps: Sequence[StepsLine]) -> dict[str, Svg]:
-    """Draw each logged measure of a pose network's stages; return title → chart."""
+    """Draw the logged measures of a pose network's stages; return title → chart, empty for other kinds of task."""
     logged = {name.partition("/")[2] for line in steps for name in line.measures}
     return {title: _stage_measure(steps, name) for name, title in _STAGE_MEASURES.items() if name in logged}
 
@@ -232,7 +232,7 @@ def nights(points: Sequence[tuple[str, Metric]], measure: str, reference: Metric
     Args:
         points: label and main metric of each night, oldest first; the last is the night of the report.
         measure: name of the main metric.
-        reference: the main metric of the reference for promotion, or None.
+        reference: the main metric of the reference for promotion; None for no line.
     """
     labels, metrics = [label for label, _ in points], [metric for _, metric in points]
     told = "; ".join(f"{label}: {measures.metric_text(measure, metric)}" for label, metric in points)

@@ -61,7 +61,7 @@ class KnownFigures:
             self._found.setdefault(key, {})[_model(entry.outcome)] = entry.outcome.main
 
     def like(self, key: str, but: Container[tuple[str, float]]) -> list[Metric]:
-        """Return the newest main metrics of trainings with this key, oldest first; leave out models in ``but``."""
+        """Return the newest 19 main metrics of trainings with this key, oldest first; leave out models in ``but``."""
         alike = (main for model, main in reversed(self._found.get(key, {}).items()) if model not in but)
         return [*islice(alike, MOST_TRAININGS - 1)][::-1]
 
@@ -70,8 +70,10 @@ class NightSeries:
     """Comparable nights; only a few numbers per night are kept in memory.
 
     Attributes:
-        decision: the last promotion decision, or None.
-        measure: the main metric of the results; empty without results.
+        first: the night with which the series began.
+        ended: Unix time at which the last night ended.
+        decision: the last promotion decision of a night with a result, or None.
+        measure: the main metric of the last results; empty without results.
         last: the last night with a result, or None.
     """
 
@@ -80,7 +82,7 @@ class NightSeries:
 
         Args:
             first: the first night; it is not added yet.
-            others: whether its recipe and schedule already have a series with other settings.
+            others: whether the same recipe and schedule already have a series, with other settings.
         """
         self.first, self.ended = first, first.ended
         self.decision: PromotionSummary | None = None
@@ -103,7 +105,8 @@ class NightSeries:
     def change(self, entry: Entry, known: KnownFigures) -> Change:
         """Return the change of the main metric to this night or retry from the previous night.
 
-        The previous night counts as the mean over it and the trainings with equal inputs in ``known``.
+        The previous night counts as the mean over it and the trainings with equal inputs in ``known``. The change is
+        empty without a result of both.
         """
         outcome = entry.outcome
         if outcome is None:
@@ -175,7 +178,7 @@ class NightSeries:
         self._results[night] = _Result(entry.ended, _model(outcome), self.measure, main, examples, key)
 
     def charts(self) -> list[NightsChart]:
-        """Return a chart for each quantity that at least two nights have."""
+        """Return a chart for each quantity that at least two nights have; none for waiting if no night waited."""
         title, measure = measure_named(self.measure).label if self.measure else "", self.measure
         charts = [
             NightsChart(

@@ -149,7 +149,7 @@ def findings(run: RunFacts) -> Iterator[Block]:
 
 
 def findings_table(lines: Iterable[FindingLine], events: Iterable[EventLine]) -> Table:
-    """Return a table of findings with first and last step, and of damaged checkpoints; without findings, no rows."""
+    """Return a table of findings with first and last step, and of damaged checkpoints; without either, no rows."""
     found: dict[tuple[str, str], list[dict[str, str]]] = {}
     for line in lines:
         spells = found.setdefault((line.finding, line.where), [])
@@ -257,7 +257,7 @@ def _quarantine(manifest: Manifest) -> Table:
 
 @section("What changed in the data")
 def changes(run: RunFacts) -> Iterator[Block]:
-    """Show the changes from the previous version of the user's own data set."""
+    """Show the changes from the previous version of the user's own data set; nothing if it is deleted."""
     before = version_before(run.store, run.manifest)
     if before is None:
         return

@@ -50,7 +50,7 @@ def saved_model(store: Store, entry: Crowned) -> dict[str, Artifact]:
     """Return path within the SavedModel → artifact for the files of a champion's SavedModel.
 
     Raises:
-        StoreError: the promotion was interrupted before it wrote the SavedModel.
+        StoreError: the promotion was interrupted before it ended, or its documents cannot be read.
         ArtifactError: the files are not the champion's.
     """
     run = f"runs/{entry.run}"
