@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from podline.base import figures
-from podline.base.errors import PodlineError, StoreError, one_line
+from podline.base.errors import PodlineError, SettingsError, StoreError, one_line
 from podline.base.frozen import Frozen
 from podline.base.progress import silent
 from podline.compare.comparison import Comparison, compare, shared_unpaired
@@ -55,7 +55,7 @@ def compare_runs(store: Store, entries: Sequence[Entry]) -> RunsComparison:
         try:
             verdicts.append(of_entries(store, first, entry))
             words += verdicts[-1].lines()
-        except StoreError as error:
+        except (StoreError, SettingsError) as error:
             words.append(f"{entry.run or entry.name}: {error}")
     return RunsComparison(
         names=tuple(entry.name for entry in entries),
@@ -72,6 +72,7 @@ def of_entries(store: Store, before: Entry, after: Entry) -> Comparison:
 
     Raises:
         StoreError: a run had no evaluation, or the runs have different main metrics.
+        SettingsError: the package with the runs' kind of task is not installed.
     """
     for entry, which in ((before, "the first run"), (after, "this run")):
         if entry.outcome is None:

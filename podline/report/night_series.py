@@ -11,6 +11,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from podline.base import figures
+from podline.base.errors import SettingsError
 from podline.compare.comparison import unpaired
 from podline.compare.words import word_of
 from podline.contract.noise import MOST_TRAININGS
@@ -122,7 +123,10 @@ class NightSeries:
             return Change(f"the model of {figures.date(seen.ended)}")
         if outcome.measure != before.measure:
             return Change()
-        kind = facts_by_measure(outcome.measure).name
+        try:
+            kind = facts_by_measure(outcome.measure).name
+        except SettingsError:
+            return Change("the kind is not installed")
         alike = known.like(before.key, but=(before.model, model))
         examples, parts = min(before.examples, outcome.examples), len(outcome.parts)
         difference = unpaired(outcome.measure, [before.main, *alike], outcome.main, examples, kind, parts)

@@ -216,6 +216,13 @@ def test_what_needs_a_look_comes_first_with_what_it_changes_and_the_next_command
     assert "<h2>All runs</h2>" in by_hand
 
 
+def test_nights_of_a_kind_that_is_not_installed_have_no_change() -> None:
+    figure = {"years": Metric(value=3.0, low=2.0, high=4.0)}
+    result = outcome(0.5).changed(measure="years", metrics=figure)
+    entries = [night(place, outcome=result.changed(weights_sha256=str(place))) for place in range(2)]
+    assert _changes(entries)[0][1] == "the kind is not installed"
+
+
 def test_hostile_names_are_text() -> None:
     page = index_page("<b>store</b>", [night(0, state="failed", cause="<script>alert(1)</script>" * 30), night(1)])
     assert "<script" not in page

@@ -25,7 +25,7 @@ from podline.base.progress import silent
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.kinds.classification.document import Evaluation
 from podline.recipes.kind_table import read_evaluation
-from podline.report import charts
+from podline.report import charts, run_sections
 from podline.report.blocks import Chart, Code, Column, Fold, Grid, Heading, Items, Picture, Pictures, Table, Text
 from podline.report.facts import RunFacts, gather
 from podline.report.pictures import PHOTO, SMALL_PHOTO, photo_uri
@@ -302,6 +302,16 @@ def test_a_block_shows_any_text_as_it_is(block: Text) -> None:
     markdown = block.markdown()
     assert isinstance(block, Code) or ("<script" not in markdown and "**" not in markdown.replace(r"\*\*", ""))
     assert Fold("Curves", Chart(Svg("", 1, 1, Markup()), "Loss")).markdown() == "", "nothing has no heading"
+
+
+def test_a_previous_version_that_cannot_be_compared_is_named(reported: Reported, monkeypatch) -> None:
+    facts = reported.facts
+    before = facts.manifest.model_copy(update={"records": None})
+    monkeypatch.setattr(run_sections, "version_before", lambda *_: before)
+    [warning] = run_sections.changes.blocks(facts)
+    assert isinstance(warning, Text)
+    assert warning.text.startswith("Not compared with the previous version: ")
+    assert "converted by an older Podline" in warning.text
 
 
 def test_a_training_loss_below_zero_is_inside_its_chart() -> None:
