@@ -45,7 +45,7 @@ def verdict(evaluation: AnyEvaluation) -> Svg:
         ("trained", evaluation.trained.metrics[measure], ACCENT),
         ("on seen examples", evaluation.seen.metrics[measure], SECOND),
     ]
-    name, most = measure_named(measure).label, 1.0
+    name, most, least = measure_named(measure).label, 1.0, min(0.0, *(metric.low for _, metric, _ in rows))
     if measure_named(measure).in_units:
         most = max(metric.high for _, metric, _ in rows)
     alt = "; ".join(f"{row}: {measures.metric_text(measure, metric)}" for row, metric, _ in rows)
@@ -67,7 +67,7 @@ def verdict(evaluation: AnyEvaluation) -> Svg:
         axes.set_ylim(len(rows) - 0.4, -0.6)
         if measure_named(measure).in_percent:
             percent_axis(axes, "x")
-        axes.set_xlim(-0.02 * most, 1.02 * most)
+        axes.set_xlim(1.02 * least - 0.02 * most, 1.02 * most)
     return drawing.svg
 
 

@@ -186,7 +186,7 @@ class NightSeries:
         title, measure = measure_named(self.measure).label if self.measure else "", self.measure
         charts = [
             NightsChart(
-                title[:1].upper() + title[1:], [*self._figures.values()], lambda v: measures.value_text(measure, v)
+                title[:1].upper() + title[1:], _by_time(self._figures), lambda v: measures.value_text(measure, v)
             )
         ]
         waits = self._waiting.values()
@@ -195,7 +195,7 @@ class NightSeries:
             waiting = title == _WAITING
             note = f"In all {waiting_in_words(total)}." if waiting else ""
             if total.total or not waiting:
-                charts.append(NightsChart(title, [*self._points[title].values()], write, note, waiting))
+                charts.append(NightsChart(title, _by_time(self._points[title]), write, note, waiting))
         return [chart for chart in charts if len(chart.points) > 1]
 
 
@@ -204,6 +204,11 @@ def _keep(newest: dict[str, T], night: str, value: T) -> None:
     newest[night] = value
     if len(newest) > MOST:
         del newest[next(iter(newest))]
+
+
+def _by_time(points: dict[str, Point]) -> list[Point]:
+    """Return the points, oldest first: a night that restarted may end after a later night."""
+    return sorted(points.values(), key=lambda point: point.time)
 
 
 def _model(outcome: Outcome) -> tuple[str, float]:

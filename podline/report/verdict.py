@@ -15,7 +15,7 @@ from podline.compare.lost import Explained
 from podline.compare.words import Word, signed, word_of
 from podline.contract.answers import LostExample
 from podline.documents.ledger_entry import Entry
-from podline.documents.manifest import NEARLY_REPEAT
+from podline.documents.manifest import NEARLY_REPEAT, USUAL_KIND
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
 from podline.recipes import measures
@@ -204,7 +204,7 @@ def what_next(run: RunFacts) -> Iterator[Block]:
         commands[f"podline runs compare {name} {against} --why"] = "what differs, with examples"
     if standing.promotion is None:
         commands[f"podline models promote {name} --dry-run"] = "whether it would become the champion"
-    if "." in dataset and run.manifest.class_names:
+    if "." in dataset and run.recipe.kind == USUAL_KIND:
         commands[f"podline data suspects {run.recipe.name}"] = "labels that are probably wrong"
     yield Code.of(commands)
     yield Text("Add --root if the store is not the default one. More images like the mistakes help most.", "note")
