@@ -62,7 +62,7 @@ class RunEvaluation(Frozen, Generic[F_co]):
         """Return ``evaluation`` itself, typed as this class.
 
         Raises:
-            ArtifactError: the evaluation is of a different kind of task.
+            ArtifactError: the evaluation is not of this class's kind of task.
         """
         if isinstance(evaluation, cls):
             return evaluation

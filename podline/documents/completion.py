@@ -152,7 +152,8 @@ def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
 def read_artifact_model(store: Store, folder: str, stage: str, name: str, model: type[Document], noun: str) -> Document:
     """Read a stage's JSON document, ``folder/name``, and validate it as ``model``; see :func:`read_artifact`.
 
-    Messages call the document ``noun``, such as "a model description". A document of another class is an ArtifactError.
+    Messages call the document ``noun``, such as "a model description". A document that does not fit ``model`` is an
+    ArtifactError.
     """
     try:
         return model.model_validate_json(read_artifact(store, folder, stage, f"{folder}/{name}"))

@@ -321,7 +321,8 @@ def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:
 
     Raises:
         StoreError: the manifest is missing, or cannot be read.
-        ArtifactError: the file is not a manifest of this layout version, has changed, or has another digest.
+        ArtifactError: the file is not this folder's manifest, is of another layout version, was changed after its
+            publication, or does not have the given digest.
     """
     name = f"{folder}/{MANIFEST}"
     manifest, found = _read(store, name)

@@ -85,7 +85,7 @@ def lay_out(store: Store, recipe: str, folder: Path) -> Path:
 
     Raises:
         StoreError: see :func:`copy_saved_model`, or the recipe has no champion.
-        ArtifactError: see :func:`copy_saved_model`, or the folder contains another model.
+        ArtifactError: see :func:`copy_saved_model`, or ``<number>`` exists without the champion's files.
     """
     entry = require_champion(store, recipe)
     place = folder / recipe / str(entry.number)
