@@ -163,7 +163,7 @@ class EarlyStopLine(_Line):
         best: the best value so far that was a sufficient improvement.
         state: number of the step whose state will be restored: the step with the best value; for ``error``, the latest
             step whose error is at most a standard error above the best.
-        stalled: number of consecutive evaluations without an improvement, including this one.
+        stalled: number of consecutive evaluations without an improvement, including this one; 0 before the last phase.
         stopped: whether the run ends early at this step.
         restored: whether the run ends at this step with the state of step ``state``.
     """
