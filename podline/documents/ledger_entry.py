@@ -252,8 +252,8 @@ class Outcome(Frozen):
         examples: number of evaluated examples.
         metrics: metrics with 95 % intervals.
         untrained: the main metric of the network with random weights.
-        parts: the accuracy of each class, the average precision of each label, or the PCK of each joint (the share of
-            predictions close to the annotation), with 95 % intervals; empty for other kinds of task.
+        parts: figures with 95 % intervals: the accuracy of each class, the average precision of each label, or the PCK
+            of each joint (share of predictions close to the annotation); empty for other kinds of task.
         parameters: number of parameters of the model.
         model_bytes: size of the weights file.
         weights_sha256: sha256 of the model's weights.
