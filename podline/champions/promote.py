@@ -107,6 +107,8 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
             "promoted anyway" if spec.anyway else "promoted",
             spec.reason,
         )
+    # The history of a champion that is promoted again keeps whether it became the reference.
+    better &= crowned is None or crowned.reference
     decision = Promotion(
         run=spec.run,
         recipe=spec.recipe,

@@ -166,6 +166,7 @@ class Promotion(Frozen):
         known: the runs with which the model was compared: the reference, and further trainings of its recipe; empty
             without a comparison.
         better: whether the main metric is significantly better; if the model is promoted too, it is the new reference.
+            False for a champion that did not become the reference at its promotion.
         measure: name of the main metric.
         thresholds: the changes of a metric at which a model is promoted or refused, as text; empty if not compared.
         promoted: whether the model became the champion, or would have without ``--dry-run``.

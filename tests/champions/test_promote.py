@@ -153,6 +153,17 @@ def test_what_was_decided_is_found_and_a_rollback_is_not_undone(fresh, runs):
         promote(spec(fresh, runs[0], evaluation_sha256="0" * 64), silent())
 
 
+def test_a_champion_that_is_promoted_again_is_not_said_to_be_a_new_reference(fresh, runs, monkeypatch):
+    for run in runs:
+        promote(spec(fresh, run), silent())
+    better = Check(rule="main", name="accuracy", refused=False, better=True, message="better")
+    monkeypatch.setattr("podline.champions.promote.checks_of", lambda *_: [better])
+    assert "reference" not in promote(spec(fresh, runs[1]), silent()).headline
+    champions.roll_back(fresh, "t")
+    assert promote(spec(fresh, runs[1]), silent()).headline.endswith(f"it is better than {runs[0]}")
+    assert champions.champion(fresh, "t").reference
+
+
 def test_a_damaged_champion_is_never_trained_again_and_names_what_helps(fresh, runs, tmp_path, monkeypatch):
     champion, other = runs
     fresh = open_store(shutil.copytree(fresh.root, tmp_path / "root"))
