@@ -6,7 +6,6 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -95,10 +94,11 @@ def _temporary_store(store: Store) -> Iterator[tuple[str, str]]:
     sample = datasets.find("sample")
     with store.workspace("check") as work:
         source = sample.code(sample.draw)(work / "drawn", train=_TRAIN, test=_TEST)
+        uri = f"{store.uri.rstrip('/')}/{name}"
         try:
-            yield f"{store.uri.rstrip('/')}/{name}", str(source)
+            yield uri, str(source)
         finally:
             for file in store.list(name):
                 store.delete(file)
-            if isinstance(store, FolderStore):
-                shutil.rmtree(Path(store.where(name)), ignore_errors=True)
+            made = open_store(uri)
+            shutil.rmtree(made.root if isinstance(made, FolderStore) else made.scratch, ignore_errors=True)

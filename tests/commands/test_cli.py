@@ -25,6 +25,7 @@ from podline.base.errors import SourceError, StageTimeoutError
 from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.commands import display
+from podline.commands.engine import _temporary_store
 from podline.data.sources.sample import write_sample
 from podline.kinds.pose.settings import PoseSettings
 from podline.recipes import registry
@@ -111,6 +112,7 @@ def test_a_sheet_of_a_recipe_in_a_file_is_in_the_store(
         ("models predict sample-0123456789ab a.png --table a.txt", "got a.txt, expected a file name that ends in"),
         ("models predict sample-0123456789ab a.png", "`podline runs list` shows all runs"),
         ("models promote sample --root other", "sample is a recipe; give one of its runs, such as sample-0123456789ab"),
+        ("models export sample gs://bucket/models", "got FOLDER gs:/bucket/models, expected a folder on this machine"),
         ("data check gone", "gone does not exist"),
         ("models list --root nope", "nope does not exist"),
     ],
@@ -126,6 +128,21 @@ def test_arguments_are_looked_at_before_tensorflow_and_before_a_store_is_made(
     assert (answer.code in (2, 3, 5), answer.err.count("\n")) == (True, 1), answer.err
     assert message in answer.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "other"]
+
+
+def test_a_check_of_an_engine_leaves_nothing(gcs_root: str, tmp_path: Path) -> None:
+    store = open_store(gcs_root)
+    with _temporary_store(store) as (root, source):
+        assert Path(source).is_dir()
+        made = open_store(root)
+        made.publish_bytes("name", b"")
+        assert made.scratch.is_dir()
+    assert store.list() == []
+    assert not made.scratch.exists()
+    folder = open_store(tmp_path / "root")
+    with _temporary_store(folder) as (root, _):
+        open_store(root).publish_bytes("name", b"")
+    assert not Path(root).exists()
 
 
 @pytest.mark.parametrize(("words", "completed"), [("runs show --root ROOT a-", "a-1"), ("train mni", "mnist")])
