@@ -89,7 +89,10 @@ def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: A
 
 @contextmanager
 def _temporary_store(store: Store) -> Iterator[tuple[str, str]]:
-    """Yield the URI of a temporary store and the path of a generated source; delete the store after the body."""
+    """Yield the URI of a temporary store and the path of a generated source; delete the store after the body.
+
+    After an error, which may name a log, its scratch folder is kept.
+    """
     name = f"jobs/check-{uuid.uuid4().hex}"
     sample = datasets.find("sample")
     with store.workspace("check") as work:
@@ -100,5 +103,5 @@ def _temporary_store(store: Store) -> Iterator[tuple[str, str]]:
         finally:
             for file in store.list(name):
                 store.delete(file)
-            made = open_store(uri)
-            shutil.rmtree(made.root if isinstance(made, FolderStore) else made.scratch, ignore_errors=True)
+        made = open_store(uri)
+        shutil.rmtree(made.root if isinstance(made, FolderStore) else made.scratch, ignore_errors=True)

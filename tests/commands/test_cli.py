@@ -143,6 +143,11 @@ def test_a_check_of_an_engine_leaves_nothing(gcs_root: str, tmp_path: Path) -> N
     with _temporary_store(folder) as (root, _):
         open_store(root).publish_bytes("name", b"")
     assert not Path(root).exists()
+    with contextlib.suppress(SourceError), _temporary_store(folder) as (root, _):
+        open_store(root).own_folder("logs").joinpath("convert.log").touch()
+        raise SourceError("see the log")
+    assert folder.list() == []
+    assert (Path(root) / ".podline/logs/convert.log").exists()
 
 
 @pytest.mark.parametrize(("words", "completed"), [("runs show --root ROOT a-", "a-1"), ("train mni", "mnist")])
