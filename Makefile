@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 .PHONY: help setup setup-gpu run test test-slow test-long test-wheel test-tpu check docs wheel lock clean
 
 help: ## this list
-	@echo "Podline: image archives become TFRecords, a trained model and a report, every night."
+	@echo "Podline: images become TFRecords, a trained model and a report, every night."
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 setup: $(READY) ## make the virtual environment in .venv and install the locked dependencies

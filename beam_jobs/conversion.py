@@ -3,9 +3,9 @@
 Beam serves as a parallel loop: its collections contain only numbers, and all data are in the store. The plan is made
 before the job starts. Plan and bytes depend only on the source and the settings, not on the engine or the number of
 workers. Workers need access to the store and the installed code. While the job runs, the plan's tables are in the store
-under ``jobs/<id>/``. If workers run on other machines, a job of the same form first decodes the images. A JSON record
-of each shard is published next to the shard, and the driver builds the manifest from these records. A killed run leaves
-complete shards, and the next run writes the others.
+under ``jobs/<id>/``. With other engines than the local one, a job of the same form first decodes the images. A JSON
+record of each shard is published next to the shard, and the driver builds the manifest from these records. A killed run
+leaves complete shards, and the next run writes the others.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         SettingsError: settings or Beam options are invalid.
         SourceError: the source is missing or damaged, or belongs to another data set.
         StoreError: the store cannot be written.
+        EngineError: the engine lacks software or refuses the job, or a worker has another release or a wrong clock.
+        ChildKilledError: a worker process was killed.
     """
     with open_engine(spec) as engine:  # first: refuses invalid options before anything is written
         store = open_store(spec.root)

@@ -1,7 +1,8 @@
 """Let an engine's workers decode a source's images.
 
-A batch contains the files of a few hundred images, and is published in the job's folder. A worker decodes it and
-publishes pixels and facts there. The driver reads the facts about each image, but no pixels.
+A batch of up to 500 images, with their files, is published in the job's folder; of images in a bucket only the
+addresses are. A worker decodes the batch and publishes pixels and facts there. The driver reads the facts about each
+image, but no pixels.
 """
 
 from __future__ import annotations

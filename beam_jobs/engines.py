@@ -42,7 +42,7 @@ def open_engine(spec: ConvertSpec) -> Iterator[Callable[[str], beam.Pipeline]]:
     At the end, stop Prism if it was started here, and delete the pipelines' temporary folders.
 
     Raises:
-        SettingsError: a Beam option is unknown, or an option that the engine needs is missing.
+        SettingsError: a Beam option is unknown or invalid, or an option that the engine needs is missing.
         EngineError: software that the engine needs is not installed here.
     """
     kind, _, address = spec.engine.partition(":")
@@ -134,7 +134,11 @@ def _refused() -> Iterator[None]:
 
 @contextlib.contextmanager
 def prism() -> Iterator[str]:
-    """Start Prism on a free port; yield its address."""
+    """Start Prism on a free port, and yield its address; end Prism after the body.
+
+    Raises:
+        EngineError: Prism is not installed.
+    """
     program = shutil.which("prism")
     if program is None:
         raise EngineError(

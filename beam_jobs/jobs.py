@@ -32,7 +32,7 @@ WORKERS = "workers"
 """The subfolder of a job's folder with a file for each worker process."""
 
 _JOBS = "jobs"
-# A later job deletes an interrupted job's folder of this age, unless that was continued.
+# A later job deletes another job's folder if its newest file has this age.
 _OLD_JOB_SECONDS = 7 * 24 * 3600
 # Seconds between two listings of finished items; listing a bucket costs a request.
 _POLL_SECONDS, _POLL_BUCKET_SECONDS = 0.2, 5.0
@@ -128,34 +128,37 @@ class Job:
 def job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
     """Yield the store's folder for a conversion's job: a new one, or the folder of this machine's interrupted job.
 
-    A local note file has the folder's name, so a machine continues and deletes only its own jobs. The folder is deleted
-    when the conversion is done or refused, unless another process on this machine uses it.
+    A local note file has the folder's name, so a machine continues only its own jobs. The folder is deleted when the
+    conversion is done or fails with a permanent error, unless another process on this machine uses it. Before that,
+    folders of any machine's jobs are deleted if nothing was written there for a week.
     """
     ours = digests.of_json([spec.digest(), spec.source, __version__])[:16]
     note = store.own_folder(_JOBS) / ours
-    with explained("write to the store", note), note.open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # else another process could read the note before it is written
-        file.seek(0)
-        if not (name := file.read()):
-            name = f"{_JOBS}/{ours}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
-            file.write(name)
-    for job, files in itertools.groupby(store.listing(_JOBS), lambda file: "/".join(file.name.split("/")[:2])):
-        newest = max(file.published for file in files)
-        if job != name and time.time() - newest > _OLD_JOB_SECONDS:
-            _delete_folder(store, job)
-    goes_on = True
-    try:
-        with store.using([ours]):
+    with contextlib.ExitStack() as used:
+        used.enter_context(store.using([ours]))  # first: the note's folder must not be deleted
+        with explained("write to the store", note), note.open("a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # else another process could read the note before it is written
+            file.seek(0)
+            if not (name := file.read()):
+                name = f"{_JOBS}/{ours}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
+                file.write(name)
+        for job, files in itertools.groupby(store.listing(_JOBS), lambda file: "/".join(file.name.split("/")[:2])):
+            newest = max(file.published for file in files)
+            if job != name and time.time() - newest > _OLD_JOB_SECONDS:
+                _delete_folder(store, job)
+        goes_on = True
+        try:
             yield name
-        goes_on = False
-    except PermanentError:
-        goes_on = False
-        raise
-    finally:
-        with contextlib.suppress(PodlineError), store.alone(ours) as free:
-            if free and not goes_on:
-                _delete_folder(store, name)
-                note.unlink(missing_ok=True)
+            goes_on = False
+        except PermanentError:
+            goes_on = False
+            raise
+        finally:
+            used.close()
+            with contextlib.suppress(PodlineError), store.alone(ours) as free:
+                if free and not goes_on:
+                    _delete_folder(store, name)
+                    note.unlink(missing_ok=True)
 
 
 def _delete_folder(store: Store, folder: str) -> None:

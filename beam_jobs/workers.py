@@ -42,7 +42,7 @@ _CLOCK_SECONDS = 120.0  # Google refuses signatures whose time stamps are a few 
 
 
 def tables_of(context: JobContext, folder: str) -> str:
-    """Return the job's folder in the store for the plan's tables of a data set folder."""
+    """Return the folder in the store, below the job's folder, with the plan's tables for a data set's folder."""
     return f"{context.folder}/{folder.rpartition('/')[2]}"
 
 
@@ -54,7 +54,12 @@ class _NumberedStep(beam.DoFn, ABC):
         self.context = context
 
     def process(self, numbers: tuple[int, int]) -> None:
-        """Process a range of numbers: from ``numbers[0]`` up to, but not including, ``numbers[1]``."""
+        """Process a range of numbers: from ``numbers[0]`` up to, but not including, ``numbers[1]``.
+
+        Raises:
+            RuntimeError: an encoded PodlineError: this worker has another release of Podline or a wrong clock, or see
+                :meth:`make_or_find`.
+        """
         try:
             if self.context.engine != LOCAL:
                 _begin(self.context.root, self.context.folder, self.context.release)
@@ -62,14 +67,13 @@ class _NumberedStep(beam.DoFn, ABC):
                 self.make_or_find(number)
         except PodlineError as error:
             here = socket.gethostname()
-            raise encoded(error if here == self.context.host else type(error)(f"on worker {here}: {error}")) from error
+            raise encoded(error if here == self.context.host else error.known(f"on worker {here}: {error}")) from error
 
     @abstractmethod
     def make_or_find(self, number: int) -> None:
         """Process one batch or shard, unless its result is in the store.
 
         Raises:
-            EngineError: this worker has another release of Podline, or a wrong clock.
             StoreError: the store cannot be read or written.
         """
 

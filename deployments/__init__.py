@@ -1,1 +1,1 @@
-"""Runs flows on a Prefect server: the server, its pages, a worker, deployments and automations."""
+"""Runs flows on a Prefect server: server, pages, worker, deployments and automations. Flows are in flows."""

@@ -1,1 +1,1 @@
-"""The flows, one file each."""
+"""The flows, one file each. They compose tasks, and define no classes."""

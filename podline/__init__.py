@@ -1,4 +1,4 @@
-"""Podline: every night, raw vision archives become a trained, evaluated, reported model."""
+"""Podline: every night, images become a trained, evaluated and reported model."""
 
 import os
 import site
@@ -31,11 +31,12 @@ def _search_installed_first() -> None:
 
     A `click.py` or `requests/` there would replace what Podline needs. A user's own modules beside it are still found.
     """
-    # Few set PYTHONPATH, so that others need not wait for these.
+    # Imported here, since most users set no PYTHONPATH and need not wait for these.
     import pkgutil  # noqa: PLC0415
     from pathlib import Path  # noqa: PLC0415
 
-    given = [str(Path(entry).absolute()) for entry in os.environ["PYTHONPATH"].split(os.pathsep) if entry]
+    # As in sys.path, without "..".
+    given = [os.path.normpath(Path(entry).absolute()) for entry in os.environ["PYTHONPATH"].split(os.pathsep) if entry]
     installed = {module.name for module in pkgutil.iter_modules([*site.getsitepackages(), site.getusersitepackages()])}
     # Where Podline itself is found, children must find it too.
     own = str(Path(__file__).parents[1])

@@ -5,6 +5,7 @@ This module imports click and no library besides, so that ``podline --help`` is 
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import traceback
@@ -18,7 +19,7 @@ from podline.base.errors import PreemptedError, exit_codes
 from podline.base.interruptions import Interruption, interruptible
 from podline.base.plain import plain
 from podline.commands import pages
-from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
+from podline.settings.tensorflow_noise import quiet_tensorflow
 
 
 class ListedCommand(NamedTuple):
@@ -30,11 +31,11 @@ class ListedCommand(NamedTuple):
 
 SECTIONS: dict[str, dict[str, ListedCommand]] = {
     "Begin": {
-        "run": ListedCommand("run:run", "Run all stages from raw archive to report, as a Prefect flow here."),
+        "run": ListedCommand("run:run", "Run all stages from raw data to report, as a Prefect flow here."),
         "init": ListedCommand("init:init", "Write a project: recipe, model, prefect.yaml, test, README."),
     },
     "One stage at a time, in this order": {
-        "convert": ListedCommand("stage:convert", "Convert raw archives to sharded TFRecords."),
+        "convert": ListedCommand("stage:convert", "Convert raw data to sharded TFRecords."),
         "validate": ListedCommand("stage:validate", "Verify every byte of a data set by its manifest."),
         "train": ListedCommand("stage:train", "Train a recipe; resume from its last checkpoint."),
         "evaluate": ListedCommand("stage:evaluate", "Evaluate a trained model on every test example."),
@@ -64,7 +65,7 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
 # For developers with a checkout; the first page omits it.
 _HIDDEN = {"benchmark": ListedCommand("benchmark:benchmark", "")}
 
-HELP = """Turn image archives into TFRecords, a trained TensorFlow model and a report, every night.
+HELP = """Turn images into TFRecords, a trained TensorFlow model and a report, every night.
 
 Start with `podline run sample`: it generates a small data set, converts, checks and trains on it, and ends with a
 report, without network and accelerator. Then use data of your own:
@@ -87,7 +88,7 @@ class CommandTable(pages.Group):
         return [name for section in SECTIONS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return the command with this name."""
+        """Return the command with this name, or None."""
         for section in (*SECTIONS.values(), _HIDDEN):
             if cmd_name in section:
                 return entry_points.load(f"podline.commands.{section[cmd_name].at}")
@@ -150,11 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _refused(error: Exception) -> Exception:
     """Return the StoreError for an error of the system about a full disk or a missing permission; else the error."""
-    if not isinstance(error, OSError) or not error.filename:
+    # The failed write of an open file, such as standard output, has no file name.
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if not isinstance(error, OSError) or not (error.filename or full):
         return error
     from podline.store.contract import refused  # noqa: PLC0415 (it imports pydantic, which --help does not need)
 
-    return refused("use", error.filename, error) or error
+    return refused("write" if full else "use", error.filename or "a file or the output", error) or error
 
 
 def _line(error: Exception) -> str:
@@ -172,7 +175,7 @@ def _fail(
     kind: str = "Usage",
     usage: click.ClickException | None = None,
 ) -> NoReturn:
-    """Write one line, or the traceback, to standard error; with --json also a document to standard output."""
+    """Write one line to standard error, with --debug below the traceback; with --json a document to standard output."""
     if debug:
         traceback.print_exc()
     context = getattr(usage, "ctx", None)

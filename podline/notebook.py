@@ -36,10 +36,10 @@ from podline.ledger.requests import Request, evaluate_spec, performed
 from podline.recipes import registry
 from podline.recipes.settings import Recipe
 from podline.settings.machine import load
+from podline.settings.tensorflow_noise import quiet_tensorflow
 from podline.stages.base import JUDGED
 from podline.stages.from_recipe import fitted, training_spec
 from podline.stages.specs import ConvertResult, EvaluateResult, TrainResult
-from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
 from podline.stages.table import CONVERT, INPUT_SPEED, LR_FIND, PREDICT, SHOW, TRAIN
 from podline.stages.tools import InputSpeed, InputSpeedSpec, LearningRateResult, ShowSpec
 from podline.store.opening import open_store
@@ -65,7 +65,7 @@ def benchmark_input(
         recipe: a recipe or its name.
         root: root of the store: a folder, or ``gs://bucket/prefix``.
         fingerprint: the start of the data set's fingerprint; by default the newest data set.
-        seconds: how long each step is measured, in seconds.
+        seconds: how long each step is measured, in seconds, at most 60.
 
     Returns:
         The figures; a notebook shows them as a table, and ``table()`` returns a pandas table.
@@ -89,8 +89,8 @@ class TrainingBatch:
         steps: number of batches in the training.
         epoch: number of the epoch, from 0.
         ids: positions of the batch's examples in the training split, int64 (n,).
-        stored: the examples' stored fields by name: ``image`` uint8 (n, height, width, channels), labels int64 (n,),
-            and the other fields that the recipe reads.
+        stored: the examples' stored fields by name: ``image`` uint8 (n, height, width, channels), and the targets that
+            the recipe reads, such as ``label`` int64 (n,) of a classifier.
         augmented: the examples' fields by name, as the model receives them in this step.
     """
 
@@ -153,7 +153,7 @@ def open_dataset(name: str | Recipe, root: str, *, split: str = TRAINING, finger
 
     Raises:
         StoreError: the data set does not exist.
-        SettingsError: the recipe does not exist.
+        SettingsError: a part of the recipe is not installed.
         ArtifactError: the split does not exist, or the data set does not match its manifest.
     """
     store, reporter = open_store(root), silent()
@@ -165,17 +165,17 @@ def open_dataset(name: str | Recipe, root: str, *, split: str = TRAINING, finger
 
 
 def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResult:
-    """Convert raw archives to a recipe's data set; see ``podline convert``. A complete data set is reused.
+    """Convert raw data to a recipe's data set; see ``podline convert``. A complete data set is reused.
 
     Args:
         recipe: a recipe or its name. A recipe for your own images is named after their folder, like ``images.flowers``:
             the result's ``dataset`` is this name, and also the recipe to train.
         root: root of the store: a folder, or ``gs://bucket/prefix``.
-        source: a folder, or an official archive.
+        source: a folder or a file, here or in ``gs://``; see docs/how-to/images.md.
 
     Raises:
-        SourceError: the source cannot be read, or has another content.
-        SettingsError: the recipe does not exist.
+        SourceError: the source cannot be read, or is not a source of the recipe's data set.
+        SettingsError: the recipe does not exist, or the name of the source's folder cannot be written in ASCII.
     """
     with _asked(root) as request:
         named, tell = registry.for_data(_recipe(recipe), None, str(source)), request.reporter(CONVERT).log
@@ -200,7 +200,8 @@ def fit(recipe: str | Recipe, root: str, *, fingerprint: str | None = None) -> T
     Raises:
         StoreError: the data set does not exist, or the store cannot be written.
         SettingsError: the recipe does not exist, or does not fit the data set.
-        DivergenceError: a loss is not finite.
+        SourceError: no result on the test split could be better than guessing.
+        DivergenceError: a loss or gradient is not finite, or a loss exploded.
     """
     with _asked(root) as request:
         recipe, reporter = _recipe(recipe), request.reporter(TRAIN)
@@ -222,7 +223,7 @@ def evaluate(run: str, root: str, *, split: str = JUDGED) -> EvaluateResult:
 
     Raises:
         StoreError: there is no such finished run.
-        SanityError: a classifier is no better than guessing.
+        SanityError: the model is not significantly better than guessing.
     """
     with _asked(root, run) as request:
         return performed(evaluate_spec(request, split), request.listener, request.settings)
@@ -255,7 +256,7 @@ def find_learning_rate(
     Raises:
         StoreError: the data set, the run, or a checkpoint of the run does not exist.
         SettingsError: the recipe does not exist or does not fit the data set, or its optimizer has no learning rate.
-        DivergenceError: the loss exploded at once, or never fell.
+        DivergenceError: the loss exploded within the first steps, or neither fell nor rose.
     """
     use_tensorflow()
     reporter, rates = silent(LR_FIND.name), {"low": low, "high": high, "steps": steps}
@@ -279,8 +280,8 @@ def show(
         root: root of the store: a folder, or ``gs://bucket/prefix``.
         run: a finished run whose predictions and mistakes are shown too; it determines the data set.
         fingerprint: the start of the data set's fingerprint; by default the newest data set.
-        pictures: number of examples side by side.
-        draws: number of epochs whose augmentation is shown.
+        pictures: number of examples side by side, 1 to 20.
+        draws: number of epochs whose augmentation is shown, 1 to 20.
 
     Returns:
         A figure of matplotlib, which a notebook shows; ``savefig`` writes it to a file.
@@ -319,15 +320,17 @@ def predict(
     Args:
         run: name of a finished run.
         root: root of the store: a folder, or ``gs://bucket/prefix``.
-        pictures: image files, or arrays: uint8 (height, width, 3), red, green, blue, or (height, width), grey.
-        threshold: the lowest score of a predicted person; by default the threshold that the run's evaluation chose.
+        pictures: image files, or arrays: uint8 (height, width, 3), red, green, blue; or (height, width) or
+            (height, width, 1), grey.
+        threshold: the lowest score of a predicted person, or probability of a predicted label; by default the
+            thresholds that the run's evaluation chose.
 
     Returns:
         One object per picture; a notebook shows it, with skeletons for a pose network. ``prediction`` has the people as
-        COCO results, or the classes with their probabilities.
+        COCO results, the classes or labels with their probabilities, or the answer of an installed kind.
 
     Raises:
-        SourceError: a file is not a picture.
+        SourceError: a file cannot be read or is not a picture, or an array has none of these shapes.
         StoreError: there is no such finished run.
     """
     use_tensorflow()

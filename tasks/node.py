@@ -238,7 +238,7 @@ def run_on_node(spec: Spec, listener: Listener, machine: Settings, ending: Endin
 
 def failure(error: PodlineError) -> str:
     """Encode an error as a state's message, which :func:`error_of` decodes."""
-    return f"{type(error).__name__}: {error}"
+    return f"{error.known.__name__}: {error}"
 
 
 def error_of(stage: str, node: str, state: State[Any]) -> PodlineError:

@@ -19,7 +19,7 @@ import gcs_emulator
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
+from podline.settings.tensorflow_noise import quiet_tensorflow
 
 PROJECT = Path(__file__).resolve().parent.parent
 

@@ -4,7 +4,7 @@
 message has one line (or a few short ones) with the file, the record, the found and the expected value, and the remedy.
 
 Errors cross processes: a stage's child process writes :meth:`PodlineError.to_json`, and the parent process raises the
-same class with :func:`from_json`.
+same class with :func:`from_json`; for a class of another package, the nearest class of this module.
 """
 
 from __future__ import annotations
@@ -52,9 +52,14 @@ class PodlineError(Exception):
         """Create an error; control characters in the message are escaped, since it may contain untrusted names."""
         super().__init__(plain(message))
 
+    @property
+    def known(self) -> type[PodlineError]:
+        """The class of this error, or its nearest base class in this module, which every process knows."""
+        return next(each for each in type(self).__mro__ if each in _KNOWN.values())
+
     def to_json(self) -> dict[str, Any]:
-        """Return this error as JSON, from which :func:`from_json` restores the same class."""
-        return {"type": type(self).__name__, "message": str(self)}
+        """Return this error as JSON, from which :func:`from_json` restores an error of the class :attr:`known`."""
+        return {"type": type(self).__name__, "known": self.known.__name__, "message": str(self)}
 
 
 class PermanentError(PodlineError):
@@ -69,7 +74,7 @@ class SettingsError(PermanentError):
 
 
 class SourceError(PermanentError):
-    """A raw archive is missing, damaged or malicious, or contains another data set than requested."""
+    """Raw data is missing, damaged or malicious, or belongs to another data set than requested."""
 
     heading = "Raw data"
     exit_code = 3
@@ -89,7 +94,7 @@ class TakenError(ArtifactError):
 
 
 class StoreError(PermanentError):
-    """A store cannot be read or written: no permission, no space, or it does not exist."""
+    """A store cannot be read or written, or lacks what was asked for."""
 
     heading = "Store"
     exit_code = 5
@@ -149,7 +154,7 @@ class UndecidedError(PermanentError):
 
 
 class EngineError(PermanentError):
-    """A Beam engine for conversions lacks Podline, has another version of it, or refuses the account."""
+    """A Beam engine is missing, lacks this release of Podline, has a wrong clock, or refuses the account."""
 
     heading = "Engine set-up"
     exit_code = 13
@@ -232,13 +237,13 @@ class StoreUnavailableError(TransientError):
 
 
 class SourceUnavailableError(TransientError):
-    """A server of raw archives did not answer, or the connection broke; the downloaded bytes are kept."""
+    """A server of raw data did not answer, or the connection broke; the downloaded bytes are kept."""
 
     heading = "Download"
 
 
 class PreemptedError(TransientError):
-    """SIGTERM ended the stage, whose progress is saved."""
+    """SIGTERM ended the stage; a training has saved its progress."""
 
     heading = "Asked to end"
     exit_code = 143  # 128 + SIGTERM
@@ -247,7 +252,7 @@ class PreemptedError(TransientError):
 
 
 class WorkerLostError(TransientError):
-    """A process of a multi-host training died or did not start; all processes resume from the checkpoint."""
+    """A process of a multi-host training, or its scheduler, is lost; a retry resumes from the checkpoint."""
 
     heading = "Training process lost"
     retry_delays = (10.0, 60.0, 300.0)
@@ -346,17 +351,14 @@ def signal_name(number: int) -> str:
     return f"signal {number}"
 
 
-def _classes(root: type[PodlineError]) -> dict[str, type[PodlineError]]:
-    found = {root.__name__: root}
-    for subclass in root.__subclasses__():
-        found.update(_classes(subclass))
-    return found
+_KNOWN: dict[str, type[PodlineError]] = {
+    name: each for name, each in globals().items() if isinstance(each, type) and issubclass(each, PodlineError)
+}
 
 
 def headed() -> list[type[PodlineError]]:
     """Return the error classes of this module that define a heading, without the base class."""
-    known = list(_classes(PodlineError).values())[1:]
-    return [error for error in known if error.__module__ == __name__ and "heading" in vars(error)]
+    return [error for error in _KNOWN.values() if error is not PodlineError and "heading" in vars(error)]
 
 
 def exit_codes() -> dict[int, str]:
@@ -371,6 +373,6 @@ def exit_codes() -> dict[int, str]:
 
 def from_json(document: dict[str, Any]) -> PodlineError:
     """Restore an error from :meth:`PodlineError.to_json`; an unknown class becomes a :class:`PodlineError`."""
-    known = _classes(PodlineError).get(str(document.get("type")))
+    known = _KNOWN.get(str(document.get("known", document.get("type"))))
     message = str(document.get("message", "no message"))
     return known(message) if known else PodlineError(f"{document.get('type')}: {message}")

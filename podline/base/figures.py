@@ -1,13 +1,15 @@
 """Formats numbers for people, with one rounding rule per kind of quantity.
 
 A share and its interval are rounded to the same digit, like ``82.3 % [79.9, 84.5]``, so that no figure looks more exact
-than its interval allows. Commas separate thousands; negative numbers have a real minus.
+than its interval allows. Commas separate thousands.
 """
 
 from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+
+from podline.base.plurals import plural
 
 
 def percent(share: float) -> str:
@@ -42,29 +44,30 @@ def count(number: int) -> str:
 
 
 def short_count(number: float) -> str:
-    """Format a large number with three significant digits: ``4.12 million``."""
-    for unit, name in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
-        if number >= unit:
-            return f"{number / unit:.3g} {name}"
-    return count(round(number))
+    """Format a number from a million on with three significant digits: ``4.12 million``; below, as an integer."""
+    if round(number) < 10**6:
+        return count(round(number))
+    shown = float(f"{number:.3g}")
+    unit, name = next(each for each in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")) if shown >= each[0])
+    return f"{rounded(shown / unit, 3)} {name}"
 
 
 def rate(number: float) -> str:
     """Format a rate per second: three significant digits below 100, else a rounded integer."""
-    return f"{number:.3g}" if number < 100 else count(round(number))
+    return rounded(number, 3)
 
 
 def pflop(number: float) -> str:
     """Format a number of petaFLOP with three significant digits: ``0.515 PFLOP``; 0 means unknown."""
-    return f"{number:.3g} PFLOP" if number else "PFLOP not known"
+    return f"{rounded(number, 3)} PFLOP" if number else "PFLOP not known"
 
 
 def size(number: int) -> str:
     """Format bytes in decimal units: ``24.8 MB``."""
-    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if number >= unit:
-            return f"{number / unit:.1f} {name}"
-    return f"{number} bytes"
+    for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if number >= max(1000, 0.99995 * unit):  # 999,950 bytes are rounded to 1.0 MB
+            return f"{number / unit:,.1f} {name}"
+    return plural(number, "byte")
 
 
 def duration(seconds: float) -> str:
@@ -85,11 +88,11 @@ def moment(unix_time: float) -> str:
     return f"{when.day} {when:%B %Y, %H:%M} UTC"
 
 
-def rounded(number: float) -> str:
-    """Format a number with four significant digits; scientific notation only below 1e-6."""
+def rounded(number: float, digits: int = 4) -> str:
+    """Format a number with some significant digits, an integer with all; scientific notation only below 1e-6."""
     if number == 0 or not math.isfinite(number):
         return f"{number:g}"
-    text = f"{number:.4g}"
-    if "e" not in text or abs(number) < 1e-6:
+    text = f"{number:.{digits}g}"
+    if "e" not in text or abs(float(text)) < 1e-6:
         return text
     return f"{number:,.0f}" if abs(number) > 1 else f"{float(text):.10f}".rstrip("0")

@@ -1,4 +1,4 @@
-"""Makes text from files and networks safe to print: no control characters, limited length."""
+"""Makes text from files and networks safe to print: no control characters, no passwords of URLs."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def reported_by(reporter: Reporter) -> Iterator[None]:
 
 
 def counted(items: Iterable[T], total: int, unit: str) -> Iterator[T]:
-    """Yield items; report the number of yielded items every second to the reporter of :func:`reported_by`."""
+    """Yield items; report their number to the reporter of :func:`reported_by`, if there is one, once a second."""
     reporter, due = _current.get(), time.monotonic() + _REPORT_SECONDS
     for done, item in enumerate(items, 1):
         yield item
@@ -233,11 +233,11 @@ def alive() -> None:
 
 @contextlib.contextmanager
 def beside(act: Callable[[bool], float | None], seconds: float, name: str) -> Iterator[None]:
-    """Call a function periodically in a thread while the body runs, and once when the body has ended.
+    """Call a function periodically in a thread while the body runs, and a last time when the body has ended.
 
     Args:
-        act: called with False while the body runs, with True in the last call; returns the seconds until the next call,
-            or None to stop.
+        act: called with False while the body runs, with True in the last call; returns the seconds until the next call.
+            After None there is no further call, not even the last one.
         seconds: time until the first call; if the body ends earlier, the first call is the last one.
         name: name of the thread.
     """

@@ -52,7 +52,7 @@ def kept_or_made(file: Path) -> str:
     """Return the secret in a file; create file and secret if missing. The caller must hold a lock.
 
     Raises:
-        OSError: the file can be neither read nor written.
+        OSError: the file cannot be read or written.
     """
     file.touch(_OWNERS)
     file.chmod(_OWNERS)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from podline.base.errors import StoreError, TransientError
 from podline.documents.promotion import SAVED_MODEL, TFLITE, ExportedFile
 from podline.store.contract import Store, explained
 from podline.training.export import KERAS
@@ -35,21 +36,29 @@ Images = npt.NDArray[np.uint8]
 Answers = list[npt.NDArray[np.float32]]
 
 
-def checked_exports(store: Store, folder: str, model: keras.Model, images: Images, *, lite: bool) -> list[ExportedFile]:
+def checked_exports(
+    store: Store, folder: str, model: keras.Model, images: Images, *, lite: bool, dry_run: bool = False
+) -> list[ExportedFile]:
     """Export and publish a model as SavedModel and, if ``lite``, as TFLite; compare the outputs of every file.
 
-    ``folder`` is the run's folder; ``images`` are images of the test split, uint8 (n, height, width, channels).
+    Args:
+        store: the store.
+        folder: the run's folder.
+        model: the evaluated model.
+        images: images of the test split, uint8 (n, height, width, channels).
+        lite: whether to export TFLite too.
+        dry_run: compare the exported files without publishing them.
 
     Raises:
-        StoreError: a file cannot be written.
+        StoreError: a file cannot be read or written.
     """
     expected = in_batches(lambda batch: flat(model(batch, training=False)), images)
     ways: dict[Literal["keras", "savedmodel", "tflite"], tuple[str, Callable[[str], Callable[[Images], Answers]]]] = {
         "keras": (KERAS, lambda name: _keras(store, name)),
-        "savedmodel": (SAVED_MODEL, lambda name: _saved_model(store, name, model)),
+        "savedmodel": (SAVED_MODEL, lambda name: _saved_model(store, name, model, dry_run=dry_run)),
     }
     if lite:
-        ways["tflite"] = (TFLITE, lambda name: _lite(store, name, model))
+        ways["tflite"] = (TFLITE, lambda name: _lite(store, name, model, dry_run=dry_run))
     found = []
     for form, (place, opened) in ways.items():
         name = f"{folder}/{place}"
@@ -60,6 +69,8 @@ def checked_exports(store: Store, folder: str, model: keras.Model, images: Image
             found_difference = largest(expected, in_batches(opened(name), images))
             difference = found_difference if math.isfinite(found_difference) else None
             problem = "" if difference is not None else "its answers are not finite numbers"
+        except (StoreError, TransientError):
+            raise
         except Exception as error:
             # A file that a library cannot read or run must not be used, whatever the error.
             problem = " ".join(f"{type(error).__name__}: {error}".split())[:300]
@@ -81,9 +92,11 @@ def _keras(store: Store, name: str) -> Callable[[Images], Answers]:
     return lambda batch: flat(published(batch, training=False))
 
 
-def _saved_model(store: Store, name: str, model: keras.Model) -> Callable[[Images], Answers]:
+def _saved_model(store: Store, name: str, model: keras.Model, *, dry_run: bool) -> Callable[[Images], Answers]:
     with store.workspace("saved_model") as folder:
         write_saved_model(model, folder / "made")
+        if dry_run:
+            return saved_model(folder / "made")
         for file in sorted(path for path in (folder / "made").rglob("*") if path.is_file()):
             store.publish_file(file, f"{name}/{file.relative_to(folder / 'made').as_posix()}", replace=True)
         back = folder / "back"
@@ -114,8 +127,11 @@ def write_saved_model(model: keras.Model, folder: Path) -> None:
     archive.write_out(str(folder), verbose=False)
 
 
-def _lite(store: Store, name: str, model: keras.Model) -> Callable[[Images], Answers]:
-    store.publish_bytes(name, lite_file(store, model), replace=True)
+def _lite(store: Store, name: str, model: keras.Model, *, dry_run: bool) -> Callable[[Images], Answers]:
+    data = lite_file(store, model)
+    if dry_run:
+        return lite_model(data)
+    store.publish_bytes(name, data, replace=True)
     return lite_model(store.read_bytes(name))
 
 
@@ -166,7 +182,7 @@ def flat(answer: Any) -> Answers:
 
 
 def largest(expected: Answers, found: Answers) -> float:
-    """Return the largest absolute difference between two lists of outputs.
+    """Return the largest absolute difference between two lists of outputs; NaN if a difference is NaN.
 
     Raises:
         ValueError: the shapes differ.
@@ -176,4 +192,5 @@ def largest(expected: Answers, found: Answers) -> float:
             f"the outputs have shapes {[answer.shape for answer in found]}, expected "
             f"{[answer.shape for answer in expected]}"
         )
-    return max(float(np.max(np.abs(one - other))) for one, other in zip(expected, found, strict=True))
+    # np.max, since max() may drop a NaN.
+    return float(np.max([np.max(np.abs(one - other)) for one, other in zip(expected, found, strict=True)]))

@@ -84,10 +84,10 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     line = [entry for entry in champions.standing(entries) if entry.run != spec.run]
     reference = reference_of(line, spec.rules.reference)
     compared = _compared_if_whole(case, reference) if reference is not None else _Comparison([])
-    # After all checks that can fail, because these files replace those of an earlier promotion.
+    # After all checks that can fail, because these files replace those of an earlier promotion (not in a dry run).
     images = _some_images(case)
     reporter.log(f"checking each export of the model on {len(images)} test images")
-    exports = checked_exports(store, spec.folder, model, images, lite=spec.rules.tflite)
+    exports = checked_exports(store, spec.folder, model, images, lite=spec.rules.tflite, dry_run=spec.dry_run)
     checks = [*_sanity(case), *export_checks(exports), *compared.checks]
     # An exported file with wrong outputs must not be used, even with --anyway.
     refused = any(check.refused and (check.rule == "export" or not spec.anyway) for check in checks)

@@ -144,7 +144,8 @@ def _limits(check: Check) -> str:
 def _not_larger(name_of_rule: str, name: str, unit: str, before: int, after: int, allowed: float) -> Check:
     share = after / before - 1 if before else 0.0
     refused = share > allowed
-    word = f"{100 * share:+.1f} %, expected at most {100 * allowed:+g} %" if share else "the same"
+    word = f"{100 * share:+.1f} %, expected at most {100 * allowed:+g} %" if share else "not compared"
+    word = "the same" if before == after else word
     message = f"{name_of_rule}, {name}: {after:,} {unit} vs {before:,} of the reference: {word}"
     return Check(rule=name_of_rule, name=name, before=before, after=after, refused=refused, message=message)
 

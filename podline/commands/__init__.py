@@ -1,1 +1,1 @@
-"""One module per command, imported when the command is called, and the templates of ``podline init``."""
+"""One module per command, imported when it is called, and the templates of ``podline init``. Stages do the work."""

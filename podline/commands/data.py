@@ -220,13 +220,16 @@ def _show(
     """
     if deep and not verify:
         raise SettingsError("got --deep without --verify, expected both; add --verify")
+    if record and verify:
+        raise SettingsError("got --record and --verify, expected one of the two")
     first, two, last = (fingerprint or "").partition("..")
     if record and (verify or two):
         other = "two versions" if two else "--verify"
         raise SettingsError(f"got --record with {other}, expected --record with one version; give one of the two")
     if two:
-        if verify:
-            raise SettingsError("got --verify with two versions, expected one version; give NAME@3")
+        if verify or record:
+            flag = "--verify" if verify else "--record"
+            raise SettingsError(f"got {flag} with two versions, expected one version; give NAME@3")
         ends = (first, f"@{last}" if first.startswith("@") else last)
         _changes(store, dataset_named(name), ends, sheet, as_json=as_json)
         return
@@ -396,6 +399,8 @@ def _preview(
     """
     store, chosen = request.store, request.recipe
     if run is not None:
+        if fingerprint:
+            raise SettingsError("got --run and a version of the data, expected one of the two: a run has its data")
         training = training_of(store, run, chosen)
         chosen, fingerprint = training.recipe, training.fingerprint
     target = out or store.beside / "sheets" / f"{run or chosen.name}.png"

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from podline.base.errors import PrunedError
+from podline.base.errors import PrunedError, from_json
 from podline.base.figures import duration
 from podline.base.plain import plain
 from podline.base.progress import ErrorEvent, Event, Listener
@@ -54,7 +54,7 @@ def outcome(result: Mapping[str, Any], seconds: float) -> str:
 
 
 def _failure(event: ErrorEvent) -> str:
-    return "ended early by the search" if event["error"].get("type") == PrunedError.__name__ else "failed"
+    return "ended early by the search" if isinstance(from_json(event["error"]), PrunedError) else "failed"
 
 
 class Lines:

@@ -218,6 +218,8 @@ def export(store: Store, name: str, folder: Path, form: ExportFormat, examples: 
     """
     entry = _champion_or_none(store, name)
     if entry and form == _SAVED_MODEL:
+        if examples:
+            raise SettingsError("got --examples for a champion's SavedModel, which is not evaluated; leave it out")
         place = lay_out(store, name, folder)
         document = {"recipe": name, "version": int(place.name), "folder": str(place)}
         answer(document, lambda: [str(place)], as_json=as_json)

@@ -206,6 +206,8 @@ def _without_version(context: click.Context, _: click.Parameter, name: str | Non
 
 
 def _or_version(context: click.Context, _: click.Parameter, fingerprint: str | None) -> str | None:
+    if fingerprint and (version := context.meta.get(_VERSION)):
+        raise SettingsError(f"got {version} after the name and --fingerprint {fingerprint}, expected one of the two")
     return fingerprint or context.meta.get(_VERSION)
 
 

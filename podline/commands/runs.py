@@ -210,6 +210,8 @@ def nights(store: Store, out: Path | None, metrics: Path | None, as_json: bool) 
     from podline.report.nights_page import page_elsewhere, write_index  # noqa: PLC0415 (not for --help)
     from podline.report.openmetrics import openmetrics  # noqa: PLC0415 (likewise)
 
+    if metrics and out:
+        raise SettingsError("got --metrics and --out, expected one of the two")
     write_killed(store)
     if metrics is not None:
         every = entries(store, reversed(names(store)), damaged=lambda error: click.echo(f"skipped: {error}", err=True))
@@ -247,8 +249,8 @@ def delete(
     """
     if bool(chosen) == (days is not None):
         raise SettingsError("got neither runs nor --days, or both; give either the names of runs, or --days")
-    if chosen and (keep or recipe is not None):
-        raise SettingsError("got --keep or --recipe with the names of runs; these options choose runs with --days only")
+    if chosen and (keep or recipe):
+        raise SettingsError("got --keep or --recipe with names of runs, expected --days; leave the names out")
     damaged = list[ArtifactError]()
     found = holdings(store, damaged.append)
     if days is None:

@@ -27,6 +27,7 @@ _spec_option = click.option(
     type=click.File(),
     help="Read the spec from a JSON file (- is standard input); see --show-spec.",
 )
+_BESIDE_SPEC = {"spec_file", "show_spec", "settings_file", "as_json", "rehearse", "launch", "hosts"}
 show_spec_option = click.option("--show-spec", is_flag=True, help="Only print the stage's spec as JSON, for --spec.")
 
 
@@ -61,6 +62,8 @@ def stage_command(
             launch: str | None = None,
             **given: Any,
         ) -> None:
+            if spec_file:
+                _require_alone()
             settings = load_settings(given)
             with display.shown() as listener:
                 request = Request(given.pop("recipe", None), open_store(settings.root), settings, listener)
@@ -83,6 +86,19 @@ def stage_command(
         return command
 
     return decorate
+
+
+def _require_alone() -> None:
+    """Refuse arguments and options next to --spec that a spec contains."""
+    context = click.get_current_context()
+    typed = [
+        each.opts[0] if isinstance(each, click.Option) else each.human_readable_name
+        for each in context.command.params
+        if each.name not in _BESIDE_SPEC
+        and context.get_parameter_source(str(each.name)) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if typed:
+        raise SettingsError(f"got --spec with {', '.join(typed)}, which the spec contains; change the spec's file")
 
 
 def _read_spec(stage: Stage[Any, Any], file: Any) -> Any:

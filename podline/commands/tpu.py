@@ -45,6 +45,8 @@ def status(as_json: bool, policy: bool, **options: Any) -> None:
 
     Next: `podline tpu recover`, if the TPU is not healthy.
     """
+    if policy and as_json:
+        raise SettingsError("got --policy and --json, expected one of the two")
     found = load_settings(options).tpu
     if policy:
         _show_policy(found)

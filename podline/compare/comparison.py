@@ -250,7 +250,7 @@ def compare(
     if decision and decision.compared and (why or decision.compared.all_count):
         # The promotion ran the reference on the candidate's examples, which the reference's own evaluation lacks.
         compared, why, words, known = None, "", decision.compared.sentence(), [*decision.known]
-        figures, parts = _of_decision(decision, after.evaluation.examples), []
+        figures, parts = _of_decision(decision, decision.compared.count), []
     comparison = Comparison(
         run=after.training.run,
         against=before.training.run,
@@ -349,7 +349,8 @@ def _figures(compared: Compared[Any], before: Evaluated) -> tuple[Difference, li
         for part in parts
     ]
     was, now = (getattr(each, "right", None) for each in (compared.known[0], compared.candidate))
-    counts: dict[str, int] = {"examples": before.evaluation.examples}
+    places = compared.places
+    counts: dict[str, int] = {"examples": before.evaluation.examples if places is None else len(places)}
     if was is not None and now is not None:
         counts = {"examples": len(now), "gained": int((now & ~was).sum()), "lost": int((was & ~now).sum())}
     return Difference.of(sign * main.change, main.noise, main.sampled, paired=True, **counts), moved

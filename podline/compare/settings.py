@@ -138,10 +138,10 @@ def _data_rows(data: Sequence[Data | None], changes: Callable[[Data, Data], Chan
     moved = [changes(first, each) if each.fingerprint != first.fingerprint else {} for each in known]
     moved_rows = list(_moved_rows(known, moved))
     yield from moved_rows
-    if not moved_rows and not converter:
-        yield NamedDifference(
-            area="data", name="source files of the same records", values=tuple(each.source[:12] for each in known)
-        )
+    sources = tuple(each.source[:12] for each in known)
+    # A compaction changes neither records nor source files.
+    if not moved_rows and not converter and len(set(sources)) > 1:
+        yield NamedDifference(area="data", name="source files of the same records", values=sources)
 
 
 def _moved_rows(data: Sequence[Data], moved: Sequence[Change]) -> Iterator[NamedDifference]:

@@ -1,1 +1,1 @@
-"""The interfaces that a kind of task implements: objective, evaluation, answers, promotion rules."""
+"""The interfaces of a kind of task: objective, evaluation, answers, promotion rules. Kinds are in kinds."""

@@ -88,7 +88,7 @@ class LostExample(Frozen):
 
     Attributes:
         record: index of the example in the split, for :meth:`podline.data.reader.SplitReader.gather`.
-        name: the example's class, or COCO's id of the image.
+        name: the example's target as text, such as its class, or ``image`` with COCO's id.
         before: the first model's answer.
         after: the second model's answer.
     """
@@ -105,7 +105,7 @@ class LostExamples(NamedTuple):
     Attributes:
         lost: number of examples (or people) that only the first model got right.
         gained: number of examples (or people) that only the second model got right.
-        examples: some of the lost examples.
+        examples: some of the lost examples; for poses, the images that lost the most joints.
         pictures: for each of ``examples``, the image, or one picture for each model's answer: uint8 (height, width,
             channels).
     """

@@ -26,7 +26,7 @@ class Case:
         before: the model with random weights.
         after: the trained model.
         strategy: the strategy under which the models run.
-        problems: errors of measures of installed packages, which are then omitted; :meth:`Kind.judge` adds to this set.
+        problems: errors of measures of installed packages, which are then omitted; ``Kind.judge`` adds to this set.
     """
 
     spec: EvaluateSpec

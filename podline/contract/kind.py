@@ -153,14 +153,15 @@ def kind_named(name: str) -> Kind:
     """Return the kind with this name.
 
     Raises:
-        SettingsError: the kind does not exist, or its code cannot be imported or is not a kind.
+        SettingsError: the kind does not exist, its code cannot be imported or is not a kind, or a method is missing.
     """
     facts = facts_named(name)
     with entry_points.explained(KINDS.title(name)):
         found: object = entry_points.load(facts.kind)
     if not (isinstance(found, type) and issubclass(found, Kind)):
         raise SettingsError(f"{KINDS.title(name)}: got {facts.kind}, expected a {Kind.__module__}.Kind")
-    return found(facts)
+    with entry_points.explained(KINDS.title(name)):  # a method may be missing
+        return found(facts)
 
 
 def kind_of(judged: Recipe | AnyEvaluation) -> Kind:

@@ -97,7 +97,10 @@ _UNKNOWN = Spread(0.005, 0.02)
 
 
 def assumed_spread(kind: str, classes: int) -> Spread:
-    """Return the spread between seeds that was measured with models of a kind and a similar number of classes."""
+    """Return the spread between seeds that was measured with models of a kind and a similar number of classes.
+
+    For kinds without measurements, return a default.
+    """
     fitting = [Spread(main, part) for least, main, part in facts_named(kind).seed_spreads if classes >= least]
     return fitting[-1] if fitting else _UNKNOWN
 

@@ -27,7 +27,8 @@ class PerExample:
         file: name of the file.
         holds: noun for the content of the file, for messages.
         decides: name of the array with the answers.
-        has_thresholds: whether answers depend on thresholds, which are chosen on examples held out of the training.
+        has_thresholds: whether answers depend on thresholds, which are chosen on a validation split or examples held
+            out of the training, or else on training examples.
         labels: the true labels of each example, (n, …).
     """
 
@@ -66,8 +67,9 @@ class PerExample:
         """Read the file of an evaluation from its folder.
 
         Raises:
-            StoreError: the run has no evaluation, or its kind of task is another one.
-            ArtifactError: the file is damaged.
+            StoreError: the folder has no such file (the run is not evaluated, or is of another kind of task than this
+                class), or the file cannot be read.
+            ArtifactError: the file is damaged, or has other arrays.
         """
         name = f"{folder}/{cls.file}"
         if not store.exists(name):

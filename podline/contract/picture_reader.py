@@ -19,7 +19,9 @@ class PictureReader(ABC):
     """Prepares pictures for a model, and formats the model's answers; each kind of task has a subclass."""
 
     threshold: float | None
-    """The lowest score of people, or the lowest probability of labels, to list; None for classes."""
+    """The lowest score of people, or the lowest probability of every label, to list.
+
+    None if each label has a threshold of its own, and for kinds without thresholds."""
 
     @property
     @abstractmethod
@@ -38,7 +40,7 @@ class PictureReader(ABC):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The classes of answers, in the order of a classifier's outputs."""
+        """The classes of answers, in the order of a classifier's outputs; empty for answers without classes."""
         return ()
 
     def form(self, manifest: Manifest) -> Form:
@@ -62,7 +64,7 @@ class PictureReader(ABC):
             place: number of the picture, from 1.
             size: width and height of the picture, in pixels.
             answer: the picture's output of :meth:`answers`.
-            most: number of classes to list; all by default.
+            most: largest number of classes to list; all by default.
         """
 
     def drawn(self, _said: PicturePrediction, pixels: Image, /) -> Image:

@@ -148,6 +148,7 @@ class Figure:
         """Return the thresholds, given the number of compared figures and the error rate of a year.
 
         The main metric has half of the error probability of refusals; all other figures together have the other half.
+        A single figure has the whole probability.
         """
         main, night = self.rule == MAIN, nightly(rate)
         part = 1.0 if figures == 1 else 0.5 if main else 0.5 / (figures - 1)
@@ -165,11 +166,18 @@ class Figure:
         return Thresholds(-allowed, -refused, margin)
 
     def beyond(self, figures: int, rate: float) -> Any:
-        """Return the smallest significant change: equal recipes reach it within a year with probability ``rate``."""
+        """Return the smallest significant change.
+
+        Equal recipes exceed it within a year with at most the probability ``rate``: in the main metric, and in all
+        other figures together.
+        """
         return self.noise.limit(self.sampled, nightly(rate) * (1.0 if self.rule == MAIN else 1 / figures))
 
     def more_trainings(self, figures: int, rate: float) -> int:
-        """Return how many more trainings with other seeds end "undecided" at the same change; 0 if no number does."""
+        """Return how many more trainings with other seeds end "undecided" at the same change.
+
+        0 if :data:`podline.contract.noise.MOST_TRAININGS` trainings, with the known ones, are not enough.
+        """
         known = self.noise.trainings
         for trainings in range(known + 1, MOST_TRAININGS + 1):
             sampled = self.sampled * (1 + 1 / trainings) / (1 + 1 / known)
@@ -267,9 +275,10 @@ def drawn(
     Args:
         name: name of the figure.
         compared: models with an answer per example.
-        value: computes the figure from the answers of one model; higher is better.
+        value: computes the figure from the answers of one model, with the opposite sign if lower is better.
         settings: settings with the spread of seeds.
-        measure: the metric that defines the unit, such as ``top1`` for a share; a plain number by default.
+        measure: the metric that defines the unit, such as ``top1`` for a share; ``name`` by default. Values of an
+            unknown metric are plain numbers.
     """
     random, count = np.random.default_rng(0), len(compared.candidate.labels)
     places = [random.integers(count, size=count) for _ in range(_DRAWS)]

@@ -44,7 +44,7 @@ _PAIRS, _PAIRS_IN_A_ROW, _LETTERS = 24, 3, 18
 
 @dataclass(frozen=True)
 class Checked:
-    """An opened source and the seconds of decoding its images; almost zero if the images were in the cache."""
+    """An opened source and the seconds of opening it, which include downloads and the decoding of its images."""
 
     spec: EffectiveSpec
     source: Source
@@ -103,7 +103,7 @@ class Checked:
             ),
             *self.source.near_lines,
             *(f"warning: {line}" for line in self.source.warnings),
-            f"the records take {size(self._bytes)}; the images were decoded in {duration(self.seconds)}",
+            f"the records take {size(self._bytes)}; the source was read in {duration(self.seconds)}",
         ]
 
     def refuse(self, store: Store) -> None:
@@ -118,7 +118,7 @@ class Checked:
             raise SourceError(self.source.doubt.words)
 
     def write_sheet(self, file: Path) -> None:
-        """Draw converted training images of the first classes into a PNG file.
+        """Draw converted training images into a PNG file: some of each of the first classes, if there are classes.
 
         Raises:
             StoreError: the file cannot be written.
@@ -135,7 +135,7 @@ class Checked:
         _write(sheet([SheetBlock("Training examples", self.source.words[0], rows)]), file)
 
     def _classes_of(self, split: SourceSplit) -> npt.NDArray[np.bool_]:
-        """Return which classes each of a split's first records has: bool (n, classes)."""
+        """Return which classes each of a split's first records has: bool (n, classes), n at most :data:`_LOOKED_AT`."""
         found = list[npt.NDArray[np.bool_]]()
         for place in split.kept[:_LOOKED_AT].tolist():
             one = {name: values[place : place + 1] for name, values in split.targets.items()}
@@ -185,7 +185,7 @@ class Checked:
         }
 
     def _sizes(self) -> dict[str, int]:
-        """Count images by range of the longer side, without empty ranges."""
+        """Count the images that are not left out by range of the longer side, without empty ranges."""
         images = self.source.images
         longer = np.maximum(images.column("width"), images.column("height"))[images.kept()]
         counts = np.bincount(np.searchsorted(_BOUNDS, longer), minlength=len(_BOUNDS) + 1)
@@ -231,7 +231,7 @@ def check(
 
     Raises:
         SettingsError: the recipe's data set does not consist of the user's own images, or ``changes`` has a field that
-            the recipe lacks.
+            the recipe lacks or an invalid value.
         SourceError: the source cannot be opened.
         StoreError: the cache cannot be written.
     """

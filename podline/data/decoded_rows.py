@@ -37,7 +37,7 @@ class DecodedRows:
 
     Attributes:
         paths: the files.
-        edges: the row number of each file's first image, then the number of all rows.
+        edges: the row number of each file's first image, then the number of rows of all files.
     """
 
     paths: tuple[str, ...]
@@ -53,13 +53,18 @@ class DecodedRows:
 
         Raises:
             SourceError: a file does not exist or is damaged.
+            StoreError: a store, in which the files are, cannot be read.
         """
         pixels, checksums = np.zeros((len(images), size), np.uint8), np.zeros((len(images), _CRC.size), np.uint8)
         self._load(images, pixels, checksums)
         if not (_checksums(pixels) == checksums).all():
-            folder = Path(self.paths[-1]).parent
-            raise SourceError(f"{folder}: decoded images are damaged; delete this folder and convert again")
+            raise SourceError(f"{self._folder}: decoded images are damaged; delete this folder and convert again")
         return pixels
+
+    @property
+    def _folder(self) -> str:
+        """The address of the folder with the files, for errors."""
+        return str(Path(self.paths[-1]).parent)
 
     def _load(self, images: npt.NDArray[np.int64], pixels: Bytes, checksums: Bytes) -> None:
         """Read images and stored checksums into ``pixels`` and ``checksums``, without comparing these."""
@@ -77,7 +82,7 @@ class DecodedRows:
 
 
 def joined(paths: Sequence[Path], shape: Sequence[int]) -> DecodedRows:
-    """Describe the decoded images of ``shape`` in consecutive files as one sequence; a missing file has none."""
+    """Describe the decoded images of ``shape`` in consecutive files as one sequence; a missing file has no images."""
     length = row_bytes(shape)
     counts = [path.stat().st_size // length if path.exists() else 0 for path in paths]
     return DecodedRows(tuple(map(str, paths)), (0, *np.cumsum(counts).tolist()))
@@ -127,6 +132,10 @@ class StoredRows(DecodedRows):
     """Decoded images in the batches of the store ``root``; ``paths`` has only the name of the batches' folder."""
 
     root: str = ""
+
+    @property
+    def _folder(self) -> str:
+        return open_store(self.root).where(self.paths[0])
 
     def _load(self, images: npt.NDArray[np.int64], pixels: Bytes, checksums: Bytes) -> None:
         store, (which, places) = open_store(self.root), self._places(images)

@@ -81,7 +81,7 @@ class Deep(NamedTuple):
         white: the value of white: 65,535, or the ``SMaxSampleValue`` of a TIFF if that is 2^n - 1 for n = 9 … 15. Any
             other ``SMaxSampleValue`` is a statistic of the picture.
         is_inverted: whether zero is white.
-        has_alpha: whether a fourth channel is the opacity.
+        has_alpha: whether the fourth channel, if there is one, is the opacity.
     """
 
     white: int
@@ -232,7 +232,7 @@ def segments(data: bytes) -> list[tuple[int, bytes, memoryview]]:
     frees the file's memory.
 
     Raises:
-        PictureError: the file is truncated.
+        PictureError: the file is truncated or damaged.
     """
     found, view, parts = _NEXT_MARKER.search(data, len(JPEG)), memoryview(data), list[tuple[int, bytes, memoryview]]()
     while found and (marker := data[found.end() - 1]) != _EOI:

@@ -31,14 +31,14 @@ _FRAMES = (0xC0, 0xC1, 0xC2)
 
 
 class Identified(NamedTuple):
-    """The identity of an image file (16 bytes), and the size of its picture in bytes, without the file's metadata."""
+    """The identity of an image file (16 bytes), and the number of bytes that it covers: the file without metadata."""
 
     identity: bytes
     bytes: int
 
 
 def identified(data: bytes) -> Identified:
-    """Return an image file's identity, and the size of its picture without metadata."""
+    """Return an image file's identity, and the number of bytes that it covers."""
     try:
         parts = list(_of_jpeg(data) if data.startswith(JPEG) else _of_png(data) if data.startswith(PNG) else [data])
     except PictureError:

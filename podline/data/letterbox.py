@@ -91,7 +91,7 @@ def from_cells(places: npt.ArrayLike, stride: float) -> Array:
 def snapped(joints: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """Round coordinates to multiples of 1/64 of a pixel, float32.
 
-    The error is below 1/128 of a pixel. Up to 131,072 pixels float32 represents such numbers, their distances to whole
-    pixels and their mirror images exactly.
+    The error is at most 1/128 of a pixel. Up to 131,072 pixels float32 represents such numbers, their distances to
+    whole pixels and their mirror images exactly.
     """
     return (np.rint(np.asarray(joints, np.float64) * GRID) / GRID).astype(np.float32)

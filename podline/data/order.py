@@ -86,7 +86,7 @@ def permuted(seed: int, purpose: str, epoch: int, count: int, places: Ids) -> Id
 
 
 def held_out(seed: int, count: int, share: float) -> Ids:
-    """Return the ids, ascending, of the examples held out from training: the first of a random permutation."""
+    """Return the ids, ascending, of the examples held out from training, chosen at random: ``round(share * count)``."""
     return np.sort(permuted(seed, "validation", 0, count, np.arange(round(share * count))))
 
 
@@ -131,7 +131,8 @@ class _Classes:
 class TrainingOrder:
     """The batches of a training run: each epoch is a new permutation without its incomplete last batch.
 
-    Above 4 million examples, no array of all ids is made: a batch takes only the memory of its own ids.
+    Above 4 million examples, no array of all ids is made, unless the order is balanced: a batch takes only the memory
+    of its own ids.
 
     Attributes:
         count: number of training examples.
@@ -152,7 +153,7 @@ class TrainingOrder:
 
         Args:
             count: number of examples in the split.
-            batch_size: examples in a batch of the first epoch, over all replicas.
+            batch_size: number of examples in a batch of the first epoch, over all replicas.
             seed: seed of the run.
             without: ids of the examples held out from training; None for none.
             first_epoch: number of the first epoch; above 0 for a run that continues with the data of an earlier run.
@@ -209,7 +210,7 @@ class TrainingOrder:
         place = self.epochs.place(step)
         epoch = self.first_epoch + place.epoch
         first = place.batch * place.batch_size
-        return epoch, self._examples(epoch, np.arange(first, min(first + place.batch_size, self.count)))
+        return epoch, self._examples(epoch, np.arange(first, first + place.batch_size))
 
     def partners(self, epoch: int, ids: Ids) -> Ids:
         """Draw a random example of the epoch for each id of :meth:`batch`, independent of the batch: ids, (n,)."""

@@ -48,7 +48,7 @@ class PictureSandbox(Sandbox):
 
         Raises:
             SourceError: a file is not a picture, is damaged, exceeds the limits, or the total of pixels is too large.
-            StoreError: the disk has no space for the pixels.
+            StoreError: the temporary file for the pixels cannot be written.
         """
         what = files[0].name if len(files) == 1 else f"one of {len(files)} pictures"
         with explained("write", tempfile.gettempdir()), tempfile.NamedTemporaryFile() as stream:
@@ -61,7 +61,7 @@ def read_picture_file(path: Path) -> PictureFile:
     """Read a picture file.
 
     Raises:
-        SourceError: the file does not exist, is a folder, or is too large.
+        SourceError: the file cannot be read, is a folder, or is too large.
     """
     if path.is_dir():
         raise SourceError(f"{path} is a folder, expected a picture file; give {path}/* for all files in the folder")

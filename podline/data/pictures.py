@@ -4,8 +4,8 @@ OpenCV decodes JPEG, in half of Pillow's time, and 16-bit pictures, which Pillow
 and all other formats, because OpenCV rotates some WebP files wrongly and cannot read every GIF, BMP, TIFF and PNG file.
 Every picture becomes 8-bit red, green and blue:
 
-- the EXIF orientation is applied. An annotated picture stays as stored, unless it has the annotated size only after the
-  rotation;
+- the EXIF orientation is applied. An annotated picture stays as stored, unless it has the annotated size only after a
+  rotation by 90 degrees;
 - 16-bit values keep their upper 8 bits, or are scaled so that a given value becomes 255;
 - transparent pixels are drawn over white;
 - the first of several frames or pages is decoded;
@@ -49,7 +49,7 @@ from podline.documents.manifest import Fit
 Pixels = npt.NDArray[np.uint8]
 
 DARK, CLEAR = 1, 2
-"""Flags of a picture: all its 16-bit values are below 4,096; all its pixels are transparent."""
+"""Flags of a picture: all its 16-bit values are below 4,096, though white is 65,535; all its pixels are transparent."""
 _OTHER = {"F": "floating-point samples", "I": "samples of 32 bits", "LAB": "L*a*b* colours"}
 _STRIP_PIXELS = 1 << 20
 _LARGE_BLOCK = 31 << 20
@@ -74,7 +74,7 @@ class Form(NamedTuple):
         shape: shape of the pixels, (height, width, channels); empty for the picture's own height and width, in colour.
         fit: how the picture is resized to the shape; see :func:`podline.data.fitting.fitted`.
         white: the 16-bit value that becomes 255; 0 for the file's own, :attr:`podline.data.headers.Deep.white`.
-        most: largest number of pixels that may be decoded.
+        most: largest number of pixels held in memory; a JPEG that is reduced may have eight times as many.
     """
 
     shape: tuple[int, ...] = ()
@@ -94,7 +94,7 @@ class DecodedPicture(NamedTuple):
         width: width of the whole picture as displayed.
         height: height of the whole picture as displayed.
         turned: whether the EXIF orientation turned the stored pixels.
-        unturned: whether the pixels stay as stored although the file has an EXIF orientation.
+        unturned: whether the pixels stay as stored although the EXIF orientation would turn them.
         marks: bitwise or of :data:`DARK` and :data:`CLEAR`; 0 for most pictures.
     """
 
@@ -160,7 +160,7 @@ def picture_of(
 
 
 def held_of(data: bytes, form: Form) -> int:
-    """Return the number of pixels held in memory while a picture is decoded, from its header.
+    """Return the number of pixels held in memory while a picture of 8 bits is decoded, from its header.
 
     Raises:
         PictureError: see :func:`picture_of`.

@@ -6,7 +6,6 @@ import errno
 import functools
 import os
 import zipfile
-import zlib
 from typing import NamedTuple
 
 from podline.base.entry_points import reason
@@ -54,7 +53,7 @@ class Place(NamedTuple):
             return _member(self.path, self.member)
         file, parts = os.open(self.path, os.O_RDONLY), list[bytes]()
         try:
-            size = self.bytes if self.bytes >= 0 else os.fstat(file).st_size
+            size = self.bytes if self.bytes >= 0 else os.fstat(file).st_size - self.start
             place, left = self.start, min(size, bounds.IMAGE_BYTES + 1)
             while left > 0:
                 part = os.pread(file, left, place)
@@ -71,7 +70,11 @@ def _member(path: str, name: str) -> bytes:
     try:
         with _archive(path, os.stat(path).st_mtime_ns).open(name) as stream:  # noqa: PTH116 (as many as images)
             return stream.read(bounds.IMAGE_BYTES + 1)  # verifies the checksum at the end
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, RuntimeError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders have errors of their own, bz2's is an OSError without errno
+        if isinstance(error, OSError) and error.errno:
+            raise
         raise MemberError(f"cannot be read from {os.path.basename(path)}: {reason(error)}") from error  # noqa: PTH119
 
 

@@ -61,8 +61,8 @@ class ShardPlans:
 def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: int) -> int:
     """Return the number of shards for a split.
 
-    It is the smallest number that ``shard_bytes`` allows. It is at least ``min_shards`` if shards then have 1 MB or
-    more, so that each host and worker reads its own shards.
+    It is the smallest number that ``shard_bytes`` allows, but up to ``min_shards`` as long as shards have 1 MB or more,
+    so that each host and worker reads its own shards.
 
     Raises:
         SettingsError: not even one record fits into ``shard_bytes``.

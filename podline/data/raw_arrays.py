@@ -21,7 +21,7 @@ from podline.documents.manifest import USUAL_KIND
 from podline.store.contract import explained
 
 COLUMNS = "columns.npz"
-"""The name of the file with labels and identities in a folder of the cache, beside the pixels."""
+"""The name of the file with shape, labels and identities in a folder of the cache, beside the pixels."""
 
 _ROWS = 1_000  # images that are copied and hashed at a time
 
@@ -54,7 +54,7 @@ class Arrays:
         others: name of a further label feature → class names by number.
         kind: kind of task.
         limits: a function that returns the limits for reading a number of bytes.
-        archive: the archive of the raw files, with its official name.
+        archive: the archive of the raw files, with its official name; None if they were not in an archive.
     """
 
     dataset: str
@@ -95,5 +95,5 @@ def write_parts(read: Callable[..., Iterable[FilePart]], paths: Sequence[Path], 
 
 
 def sides(shape: Sequence[int]) -> str:
-    """Return a shape as text for errors, such as ``32 × 32 × 3``."""
+    """Return a shape as text for errors, such as ``32 × 32 × 3``, or ``a number`` for the empty shape."""
     return " × ".join(map(str, shape)) or "a number"

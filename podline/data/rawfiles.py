@@ -35,6 +35,8 @@ FACTS = "facts"
 def reading(path: Path | str, kind: str = "", remedy: str = "restore the file") -> Iterator[None]:
     """Replace an exception of the body by an error about a raw file.
 
+    A PodlineError is raised unchanged.
+
     Args:
         path: name of the file in errors.
         kind: the expected format, such as ``Parquet``; if empty, only an OSError or a MemoryError is replaced.
@@ -113,12 +115,12 @@ def raw_file(name: str, path: Path) -> RawFile:
 
 
 def made_once(work: Path, key: str, make: Callable[[Path], Iterable[RawFile]]) -> tuple[RawFile, ...]:
-    """Derive files from an original file; reuse the files of an earlier call if their checksums match.
+    """Derive files from original files; reuse the files of an earlier call if their checksums match.
 
     Args:
         work: the cache folder.
-        key: the checksum of the original file.
-        make: writes the files into a folder, and returns them.
+        key: a hash of the original files, and of all else that determines the derived files.
+        make: writes the files into a folder, and returns those that are verified when they are reused.
 
     Returns:
         The files in ``work/key``, with names relative to this folder, which is not deleted while this process runs.
@@ -166,7 +168,7 @@ def delete_unused(folder: Path, *, delete: bool = True) -> bool:
     use = use_of(folder)
     with explained("delete", folder), uses.Lease(use.parent) as lease:
         free = bool(lease.take([use.name]).names)
-        if free and delete:
+        if free and delete and folder.exists():  # another process may have deleted it
             shutil.rmtree(folder)
     return free
 
@@ -199,7 +201,10 @@ def _verified(folder: Path) -> tuple[RawFile, ...] | None:
 
 
 def check_official(dataset: str, raw: Iterable[RawFile], archive: RawFile | None) -> OfficialCheck | None:
-    """Compare the md5 of a source's files and archive with the published md5; return None for unpublished data.
+    """Compare the md5 of a source's files and archive with the published md5.
+
+    Returns:
+        None for unpublished data; ``official`` is None if no md5 of these files and this archive is published.
 
     Raises:
         SourceError: a file cannot be read.

@@ -65,7 +65,7 @@ class MappedFiles:
         """Map files, given as path → size in bytes.
 
         Raises:
-            ArtifactError: a file does not exist, or has another size.
+            ArtifactError: a file does not exist, or its size differs from the given size.
             StoreError: a file cannot be read.
         """
         pages = [-(-size // mmap.PAGESIZE) * mmap.PAGESIZE for size in files.values()]
@@ -112,7 +112,9 @@ class SplitReader:
         With ``watched``, :meth:`require_unchanged` compares the files' sizes and times.
 
         Raises:
-            ArtifactError: the split or a shard does not exist, or a shard has another size than in the manifest.
+            ArtifactError: the split, a shard or its index does not exist; or a shard's size, an index or the table of
+                records differs from the manifest.
+            StoreError: a file cannot be read.
         """
         self.info, self._local = manifest.split(split), local
         shards = self.info.every_shard
@@ -226,11 +228,11 @@ class SplitReader:
         return file, int(place - self._edges[shard]), int(start - self._files.starts[shard])
 
     def chunks(self) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
-        """Read all examples in order, some megabytes of a shard at a time.
+        """Read all examples in order, some megabytes at a time.
 
         Yields:
-            The index of the shard (0 if the split uses shards of older versions), the first example's position in the
-            split, and the values.
+            The index of the shard (always 0 if the split uses shards of older versions), the position of the first
+            example in the split, and the values, as :meth:`gather` returns them.
 
         Raises:
             ArtifactError: a record is damaged.

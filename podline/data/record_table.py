@@ -55,7 +55,7 @@ class Records(NamedTuple):
         ids: numbers of the records, ascending, int64 (n,).
         keys: identities of the records' images, S16 (n,).
         digests: digests of the records' pixels and targets, S16 (n,).
-        targets: the records' targets as encoded text, object (n,).
+        targets: the records' targets as encoded text (bytes), object (n,).
     """
 
     ids: Ids
@@ -150,7 +150,7 @@ class RecordTable:
         """Return the records of a split, numbered from ``first`` on."""
         rows = self.of_split(split, "key", "digest", "target")
         codes, texts = coded(rows["target"])
-        targets = np.array([*texts, b""], object)[codes]
+        targets = np.array(texts, object)[codes]
         return Records.of(stored_digests(rows["key"]), stored_digests(rows["digest"]), targets, first)
 
     @property
@@ -242,7 +242,7 @@ def digest_column(values: npt.NDArray[Any]) -> pa.Array:
 
 
 def in_shards(rows: Any, shards: ShardTable) -> Any:
-    """Return rows with shard names and positions, for shards that contain exactly these records in this order."""
+    """Return rows with shard names and positions; the shards contain exactly these records in this order."""
     edges, at = np.cumsum([0, *shards.lengths]), np.arange(len(rows))
     which = np.searchsorted(edges, at, side="right") - 1
     files = pa.DictionaryArray.from_arrays(which.astype(np.int32), [shard.file for shard in shards])

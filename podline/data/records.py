@@ -79,8 +79,8 @@ class RecordLayout:
     def values(self, frames: Bytes, name: str) -> np.ndarray:
         """Return a feature's values, (n, …shape), from a block of frames, uint8 (n, frame_length).
 
-        The result is a view if the dtype is one byte and ``frames`` has the layout's strides. Varints of one byte give
-        a uint8 view, wider ones int64.
+        The result is a view if the dtype is uint8 and ``frames`` has the layout's strides. Varints of one byte give a
+        uint8 view, wider ones int64.
         """
         field = next(field for field in self.fields if field.name == name)
         return values_of(field, frames[:, place_of(field)])
@@ -89,7 +89,7 @@ class RecordLayout:
         """Write some features' values, (n, …shape), into frames from :meth:`frames`, without checksums.
 
         Raises:
-            SourceError: an integer exceeds its varint.
+            SourceError: an integer is negative, or does not fit into its varint.
         """
         for field in self.fields:
             if field.name in columns:

@@ -104,7 +104,11 @@ class RowsByPlace:
         return f"{plan.split}.npy"
 
     def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
-        """Return the function that fills a shard's records; an unreadable table raises a StoreError."""
+        """Return the function that fills a shard's records.
+
+        Raises:
+            StoreError: the table cannot be read.
+        """
         with explained("read", table), _ONE_LOADS:
             rows = np.load(table, mmap_mode="r")[plan.first : plan.first + plan.records]
 
@@ -128,14 +132,14 @@ class WrittenShard(Frozen):
     pixels: PixelSums
 
     def in_manifest(self, shards: int) -> ShardInfo:
-        """Return the manifest entry, without counts per class if classes × ``shards`` would make a large manifest."""
+        """Return the manifest entry; without counts per class if classes, or classes × ``shards``, are very many."""
         classes = len(self.info.class_counts)
         few = classes <= MANY_CLASSES and classes * shards <= MANY_COUNTS
         return self.info if few else self.info.model_copy(update={"class_counts": ()})
 
 
 def tables_of_places(splits: Iterable[SourceSplit], folder: Path) -> Iterator[Path]:
-    """Write each split's table for :class:`RowsByPlace`, 9 to 12 bytes per record; yield the path.
+    """Write each split's table for :class:`RowsByPlace`: 8 bytes and the targets of each record; yield the path.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -182,7 +186,7 @@ def write_shard(
 
     Raises:
         StoreError: the file cannot be written.
-        SourceError: a raw file cannot be read.
+        SourceError: a decoded image cannot be read, or a class number does not fit into its field.
     """
     decoded = layout.decoded
     names = [field.name for field in decoded.fields if field.name != IMAGE]

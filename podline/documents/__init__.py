@@ -1,1 +1,1 @@
-"""The JSON documents in a store: for each kind of document, one pydantic model and one function that reads it."""
+"""The JSON documents in a store, each with a pydantic model and its reader. Listing and deletion are in ledger."""

@@ -123,13 +123,17 @@ class ComparedExamples(Frozen):
     fresh_before: str | None = None
     fresh_after: str | None = None
 
+    @property
+    def count(self) -> int:
+        """The number of compared examples."""
+        return self.shared + self.fresh if self.all_count else self.shared
+
     def sentence(self) -> str:
         """Return the result as text."""
+        count = plural(self.count, "test example")
         if self.all_count:
-            count = plural(self.shared + self.fresh, "test example")
             return f"compared on {count} of {self.after}; {self.shared:,} of these are also in {self.before}"
-        shared = plural(self.shared, "test example")
-        text = f"compared on the {shared} that are in both {self.before} and {self.after}"
+        text = f"compared on the {count} that are in both {self.before} and {self.after}"
         if self.fresh_before is None or self.fresh_after is None:
             return text
         figures = f"{self.measure} {self.fresh_after} vs {self.fresh_before} of the reference"

@@ -27,5 +27,5 @@ def read_model(store: Store, name: str, model: type[Document], noun: str, remedy
         return model.model_validate(document)
     except ValidationError as error:
         problem = problem_in(error)
-        path = ".".join(map(str, problem.loc))
-        raise ArtifactError(f"{store.where(name)} is not {noun} ({path}: {problem.msg}); {remedy}") from error
+        cause = ": ".join(filter(None, (".".join(map(str, problem.loc)), problem.msg)))
+        raise ArtifactError(f"{store.where(name)} is not {noun} ({cause}); {remedy}") from error

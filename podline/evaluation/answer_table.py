@@ -52,13 +52,15 @@ def write_table(
         answers_to: yields the answers for the decoded pictures of a batch.
         tells: see :attr:`podline.contract.picture_reader.PictureReader.tells`.
         class_names: names of all classes.
-        top: number of most probable classes in a row.
+        top: largest number of classes or labels in a row, the most probable first.
 
     Returns:
-        Lines of text: the numbers of answered and of left-out pictures, and the accuracy if the source has labels.
+        Lines of text: the number of answered pictures, the number of left-out pictures if there are any, and a
+        classifier's accuracy if the source's labels are its classes.
 
     Raises:
         StoreError: the file cannot be written.
+        SourceError: see :func:`podline.evaluation.pictures.decoded`.
     """
     known, schema = frozenset(class_names), _schema(tells, min(top, len(class_names)))
     counts, reasons = Counter[str](), Counter[str]()

@@ -36,15 +36,17 @@ _MORE, _LEAST_STEPS = 5, 400
 
 
 def evaluate(spec: EvaluateSpec, reporter: Reporter) -> EvaluateResult:
-    """Evaluate a run's model, and the same network with random weights, and write ``runs/<run>/evaluation.json``.
+    """Evaluate a run's model, and the same network with random weights, and write ``evaluation.json``.
 
-    Files with the answer to each example are written into the same folder. No figure depends on ``batch_size``. A model
-    that is not better than guessing gives a result with a ``failure``, so that a report can still be written.
+    It is written into ``spec.record_folder``, with files of the answer to each example. No figure depends on
+    ``batch_size``. A model that is not better than guessing gives a result with a ``failure``, so that a report can
+    still be written.
 
     Raises:
         StoreError: the data set or the run does not exist.
-        SettingsError: the run was trained on another data set.
-        ArtifactError: the weights or the data have changed, before or during reading.
+        SettingsError: the run was trained on another data set, the recipe does not fit it, or the main measure fails.
+        ArtifactError: the weights or the data have changed, before or during reading; or the split has no label.
+        DivergenceError: a model's outputs are not finite.
         WorkerLostError: the evaluation uses several processes, and some did not start.
     """
     started = time.monotonic()
@@ -136,7 +138,7 @@ def _sanity_check(case: Case, document: AnyEvaluation) -> str:
 
 
 def _more_steps(case: Case) -> str:
-    """Return the suggestion of a longer training: its steps, and the minutes that these took on the run's machine."""
+    """Return the suggestion of a longer training: its steps, and the minutes that they would take on that machine."""
     steps = plan_training(case.recipe, case.manifest).total_steps
     more = max(_MORE * steps, _LEAST_STEPS)
     trained = TrainResult.model_validate(read_completion(case.store, case.spec.folder, TRAIN).result)

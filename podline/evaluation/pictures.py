@@ -36,7 +36,8 @@ class Asked(NamedTuple):
     """A picture to predict for.
 
     Attributes:
-        name: the picture's path as given by the caller, or its key in a source.
+        name: the picture's path as given by the caller, or its key in a source; if several paths are given, the
+            source's path precedes the key.
         place: the location of the picture's file, or the reason why it cannot be read.
         label: the picture's class in the source, or None.
     """
@@ -46,7 +47,7 @@ class Asked(NamedTuple):
     label: str | None = None
 
     def read(self) -> bytes:
-        """Return the bytes of the picture's file; empty if the file cannot be read."""
+        """Return the bytes of the picture's file; empty if :attr:`place` is a reason."""
         return self.place.read() if isinstance(self.place, Place) else b""
 
 
@@ -64,7 +65,7 @@ def is_picture_file(path: Path) -> bool:
 def asked_for(paths: Sequence[str], layouts: ImagesSettings, folder: Path, opened: ExitStack) -> Found:
     """Return a function that yields the pictures of files and sources, in their order.
 
-    A source is a folder, an archive, a table or a prefix of a bucket in any layout, or any folder with images.
+    A source is a folder, an archive or a table in any layout, here or in a bucket, or any folder with images.
 
     Args:
         paths: files and sources.
@@ -73,7 +74,7 @@ def asked_for(paths: Sequence[str], layouts: ImagesSettings, folder: Path, opene
         opened: closes downloads at the end.
 
     Raises:
-        SourceError: a source has no images.
+        SourceError: a source cannot be read, or has no images.
     """
     found = list[tuple[str, Found]]()
     for number, path in enumerate(paths):
@@ -140,7 +141,7 @@ def decoded(pictures: Iterable[Asked], becoming: FittedPictures, folder: Path) -
         folder: a folder for temporary files of pixels.
 
     Raises:
-        SourceError: a file cannot be read.
+        SourceError: a file cannot be read; a picture that cannot be decoded only gets a reason.
         StoreError: the folder has no space.
     """
     waiting = deque[Asked]()

@@ -57,7 +57,7 @@ class Predicted:
 
     Attributes:
         prediction: the answer as text and numbers.
-        picture: uint8 (height, width, 3), with skeletons if people were found.
+        picture: uint8 (height, width, 3), with the skeletons of the people that were found.
     """
 
     prediction: PicturePrediction
@@ -77,7 +77,7 @@ class Predictor:
     """A finished run's model, ready for predictions.
 
     Attributes:
-        manifest: the manifest of its data set.
+        manifest: the manifest of the run's data set.
         reader: prepares pictures and formats answers.
     """
 
@@ -91,7 +91,8 @@ class Predictor:
             threshold: least score of people or probability of labels; by default the run's evaluation chose it.
 
         Raises:
-            StoreError: there is no such run.
+            StoreError: there is no such run, or no data set of it.
+            ArtifactError: a document of the run or of the data set is damaged.
         """
         self._store, self._run = store, run
         self._training = training = training_of(store, run)
@@ -109,7 +110,7 @@ class Predictor:
         )
 
     def layouts(self) -> ImagesSettings:
-        """Return the settings for reading sources of the run's data set; the default image settings if it has none."""
+        """Return the settings for reading sources of the run's data set; those of ``images`` if it has none."""
         with contextlib.suppress(SettingsError):  # the data set's package is missing
             found = converter_settings(self.manifest.dataset, self._training.recipe, {})
             if isinstance(found, ImagesSettings):
@@ -142,6 +143,8 @@ class Predictor:
 
         Raises:
             SourceError: see :func:`named`.
+            StoreError: the run is not finished.
+            ArtifactError: its weights have changed.
         """
         first, found = 1, named(pictures, self.reader, self.reader.form(self.manifest))
         while batch := list(itertools.islice(found, _FEW)):
@@ -157,8 +160,9 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
     """Predict for pictures and write the answers; the stage's function.
 
     Raises:
-        SourceError: a file is not a picture, or a source has none; then nothing is written.
-        SettingsError: there are too many pictures for a file without a table.
+        SourceError: a source cannot be read or has no pictures; or only files are given, and without a table, and one
+            is not a picture. Then nothing is written.
+        SettingsError: there are too many pictures without a table.
         StoreError: there is no such finished run, or the folder cannot be written.
         ArtifactError: the run's weights have changed.
     """
@@ -207,7 +211,7 @@ def _written(
 ) -> Iterator[PicturePrediction]:
     """Yield the answers to pictures; for people, also write each picture with skeletons into the folder.
 
-    A picture that cannot be decoded is refused, or else added to ``left_out`` as a line.
+    Pictures that cannot be decoded are added to ``left_out`` as lines; with ``refuse``, the first is a SourceError.
     """
     used = set[str]()
     with PictureSandbox() as sandbox:
@@ -237,7 +241,8 @@ def named(
     """Yield (name, pixels, model input) of each picture: a file by its path, an array by its number.
 
     Raises:
-        SourceError: a file is not a picture, or an array has another shape.
+        SourceError: a file cannot be read or is not a picture; or an array is not uint8 of the shape (height, width),
+            (height, width, 1) or (height, width, 3).
     """
     with PictureSandbox() as sandbox:
         for number, picture in enumerate(pictures, start=1):
@@ -246,18 +251,20 @@ def named(
                 [pixels], [fed] = sandbox.decode([file]), sandbox.decode([file], form)
                 yield str(picture), pixels, fed
             else:
-                channels = picture if picture.ndim == 3 else picture[..., None]
-                if channels.ndim != 3 or channels.shape[-1] not in (1, 3):
+                array = np.asarray(picture)
+                channels = array if array.ndim == 3 else array[..., None]
+                whole = array.dtype == np.uint8 and array.size
+                if not whole or channels.ndim != 3 or channels.shape[-1] not in (1, 3):
                     raise SourceError(
-                        f"picture {number}: got shape {picture.shape}, expected (height, width), (height, width, 1) "
-                        "or (height, width, 3)"
+                        f"picture {number}: got {array.dtype} {array.shape}, expected uint8 (height, width), "
+                        "(height, width, 1) or (height, width, 3)"
                     )
-                pixels = np.ascontiguousarray(np.broadcast_to(channels, (*picture.shape[:2], 3)))
+                pixels = np.ascontiguousarray(np.broadcast_to(channels, (*array.shape[:2], 3)))
                 yield f"picture {number}", pixels, reader.fed(pixels)
 
 
 def document(predictions: Sequence[PicturePrediction]) -> list[JsonObject]:
-    """Return the content of the JSON file: COCO results of all pictures, or each picture's classes or answer."""
+    """Return the content of the JSON file: the COCO results of all pictures, or the classes or answer of each."""
     if all(prediction.people is not None for prediction in predictions):
         return [person for prediction in predictions for person in prediction.people or ()]
     fields = {"file", "classes", "answer"}

@@ -29,9 +29,10 @@ def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
     """Draw the sheet into ``spec.out``.
 
     Raises:
-        StoreError: the data set or the finished run does not exist, or the file cannot be written.
+        StoreError: the data set, the finished run or its evaluation does not exist, or the file cannot be written.
         SettingsError: the recipe does not fit the data set.
         ArtifactError: the data set or the weights have changed.
+        DivergenceError: the model's outputs are not finite.
     """
     started = time.monotonic()
     figure, examples, correct = drawn(spec, reporter)
@@ -40,7 +41,10 @@ def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
 
 
 def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
-    """Return the sheet, and the numbers of judged and of correct test examples; both are 0 without a run."""
+    """Return the sheet, and the numbers of judged and of correct test examples.
+
+    Both are 0 without a run, and if answers are neither right nor wrong.
+    """
     store, kind = open_store(spec.root), kind_of(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)
@@ -52,7 +56,7 @@ def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
 
 
 def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> SheetBlock:
-    """Return the first examples of the first batch, as stored, and augmented for each of the first epochs."""
+    """Return the first examples of the first batch, as stored and, if the recipe augments, for the first epochs."""
     recipe, kind = spec.recipe, kind_of(spec.recipe)
     reader = open_split(store, spec.dataset_folder, manifest, TRAIN)
     order = plan_batches(recipe, manifest, reader).order
@@ -80,7 +84,7 @@ def save(figure: Figure, file: Path) -> None:
 
 
 def changes(spec: DataChangesSpec, _reporter: Reporter) -> DataChanges:
-    """Compare two versions, and draw pictures of the changes if the spec names a file.
+    """Compare two versions, and draw pictures of the changes, if there are any and the spec names a file.
 
     Raises:
         SettingsError: the data set has no versions.

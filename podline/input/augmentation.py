@@ -42,11 +42,12 @@ def augment(
 ) -> Images:
     """Return copies of images, uint8 (n, height, width, channels), augmented as the settings say; the shape stays.
 
-    ``ids`` are the positions of the examples in their split, (n,); ``fill`` is the colour of the cut-out squares, uint8
-    (channels,).
+    ``ids`` are the examples' ids, (n,), see :meth:`podline.data.order.TrainingOrder.batch`; ``fill`` is the colour of
+    cut-out squares and of areas from outside an image, uint8 (channels,).
 
     Raises:
-        SettingsError: ``pad`` or ``cutout`` is as large as the images; or hue or saturation is set for grey images.
+        SettingsError: ``pad`` or ``cutout`` is not less than both sides; or hue or saturation is set for images without
+            three channels.
     """
     _require_fit(settings, *images.shape[1:])
     augmented = np.empty_like(images)
@@ -74,10 +75,11 @@ def augment(
 def with_installed(arrays: Arrays, also: Mapping[str, Json], chance: Chance) -> Arrays:
     """Apply the augmentations of installed packages (``also``: name → amount), sorted by name.
 
-    Only images may change their shape.
+    Only height and width of images may change.
 
     Raises:
-        SettingsError: an augmentation does not exist, fails, or returns other fields than it received.
+        SettingsError: an augmentation does not exist or fails, or its result has other fields, types or shapes than the
+            given arrays.
     """
     for name in sorted(also):
         function, draws = _installed(name), replace(chance, prefix=f"{name}/")
@@ -229,7 +231,7 @@ def _flip(images: Images, chosen: npt.NDArray[np.bool_]) -> None:
 
 
 def _cut_out(images: Images, side: int, fill: npt.NDArray[np.uint8], chance: Chance) -> None:
-    """Fill a square in place, with its centre anywhere in the image; parts outside the image are cut off.
+    """Fill a square of each image in place, with its centre anywhere in the image; parts outside are cut off.
 
     DeVries, Taylor: "Improved Regularization of Convolutional Neural Networks with Cutout", 2017.
     """

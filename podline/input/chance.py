@@ -17,7 +17,7 @@ class Chance:
     Attributes:
         seed: the run's seed.
         epoch: number of the epoch.
-        ids: ids of the examples in their split, (n,).
+        ids: ids of the examples, (n,); see :meth:`podline.data.order.TrainingOrder.batch`.
         prefix: prefix of the purposes of all draws; other prefixes give independent draws.
     """
 

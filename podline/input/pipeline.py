@@ -140,7 +140,7 @@ class TrainingInput(_Batches):
 
     @property
     def rows(self) -> int:
-        """The number of rows of the table of features: views per image × images."""
+        """The number of rows of the table of features: views per image × records in the split."""
         return self.augmentation.views * self.order.split_count
 
     def places(self, epoch: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -175,7 +175,7 @@ class TrainingInput(_Batches):
         return self.augmented(0, np.zeros(1, np.int64), blank)
 
     def batch(self, step: int, replica: int = 0, replicas: int = 1) -> Arrays:
-        """Return batch ``step`` (from 0) of the run, shape (batch_size, …) per field, or a replica's part of it."""
+        """Return the augmented batch ``step`` (from 0), (batch_size, …) per field, or a replica's part of it."""
         return self.augmented(*self.read(step, replica, replicas))
 
     def dataset(self, first: int, end: int, context: tf.distribute.InputContext = ALONE) -> tf.data.Dataset:
@@ -232,7 +232,7 @@ class EvaluationInput(_Batches):
         return -(-self.count // (self._share(replicas) * replicas))
 
     def batch(self, number: int, replica: int = 0, replicas: int = 1) -> Arrays:
-        """Return batch ``number`` (from 0), or a replica's part: fields and ``mask``, float32: 0 for padding, or 1."""
+        """Return batch ``number`` (from 0), or a replica's part: fields and :data:`MASK`, float32, 0 for padding."""
         share = self._share(replicas)
         positions = (number * replicas + replica) * share + np.arange(share)
         padded = np.minimum(positions, self.count - 1)

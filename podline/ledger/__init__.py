@@ -1,1 +1,1 @@
-"""The ledger, with an entry for every run that ended, and the inventory of a store."""
+"""The ledger, with an entry for every run that ended, and the inventory of a store. Pages are in report."""

@@ -1,7 +1,7 @@
-"""Builds networks, loads their weights from files, and counts their parameters and operations."""
+"""Builds networks, loads weights from files, counts parameters and operations. The training loop is in training."""
 
 from podline import use_tensorflow
-from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
+from podline.settings.tensorflow_noise import quiet_tensorflow
 
 use_tensorflow()
 quiet_tensorflow()

@@ -1,7 +1,7 @@
 """Networks of ``keras.applications`` for colour images, without their ImageNet classifiers.
 
-Networks are built without weights; a training loads weights from a file, by Keras's layer names. For every data set,
-the input is normalised by the constants that Keras trained with.
+Networks are built without weights; a training loads weights from a file, by Keras's layer names. Unless the recipe sets
+``model.normalisation``, the input is normalised by the constants that Keras trained with, for every data set.
 """
 
 from __future__ import annotations

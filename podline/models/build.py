@@ -38,7 +38,8 @@ def build_model(
         image_shape: (height, width, channels); for a network with published weights, a single channel is repeated to
             three.
         classes: number of logits.
-        mean: mean per channel, of pixels in 0…255, from the training split.
+        mean: mean per channel, of pixels in 0…255, from the training split; see
+            :func:`podline.models.normalisation.pixels_of` for the networks and settings with constants of their own.
         std: standard deviation per channel, of the same pixels; a constant channel (0) is centred, but not scaled.
         seed: seed of weights and dropout; see :func:`trainable_model`.
         precision: as in :func:`trainable_model`.
@@ -49,7 +50,8 @@ def build_model(
 
     Raises:
         SettingsError: the model does not exist, cannot be built, or returns no logits; ``channels_first`` without a
-            GPU; an invalid image shape or number of classes; and errors of :func:`trainable_model`.
+            GPU, or for the model of a package; an invalid image shape or number of classes; the normalisation does not
+            fit the channels; and errors of :func:`trainable_model`.
     """
     if len(image_shape) != 3 or min(image_shape) < 1 or classes < 1:
         raise SettingsError(
@@ -100,8 +102,8 @@ def trainable_model(
 
     Raises:
         SettingsError: the mean or deviation does not fit the images' channels; bfloat16 would be emulated; a prefix in
-            ``l2_layers`` matches no layer with a kernel; an initializer takes no seed; or a layer's result would depend
-            on the number of replicas.
+            ``l2_layers`` matches no layer with a kernel; an initializer takes no seed, and differs each time; or a
+            layer is not built, not float32, or has a state that would differ between replicas.
     """
     *sides, channels = network.inputs[0].shape[1:]
     if pixels and not len(pixels[0]) == len(pixels[1]) == channels:

@@ -57,7 +57,7 @@ def forward_multiply_adds(model: keras.Model) -> int:
 
 
 def _row(calls: list[CallNode]) -> LayerDescription:
-    """Describe a layer, or an operation of ``keras.ops``, from its calls; an operation has no weights."""
+    """Describe a layer, or an operation of ``keras.ops`` (without weights), from its calls."""
     layer = calls[0].operation
     is_layer = isinstance(layer, layers.Layer)
     parameters = _parameters(layer.weights) if is_layer else 0

@@ -1,8 +1,8 @@
 """Builds EfficientNet-Lite0, for images of any size.
 
 EfficientNet-Lite0 is EfficientNet-B0 without squeeze and excitation, and with ReLU6, for integer arithmetic and
-accelerators. Tan, Le:
-"EfficientNet", ICML 2019; Liu: "Higher accuracy on vision models with EfficientNet-Lite", TensorFlow's blog, 2020.
+accelerators. Tan, Le: "EfficientNet", ICML 2019; Liu: "Higher accuracy on vision models with EfficientNet-Lite",
+TensorFlow's blog, 2020.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def trunk(make: Blocks, maps: keras.KerasTensor, stages: int | None = None) -> k
 
 
 def _blocks(stages: int | None = None) -> Iterator[_Block]:
-    """Yield ``block1a``, ``block2a``, ``block2b`` and so on."""
+    """Yield ``block1a``, ``block2a``, ``block2b`` and so on, of the first ``stages`` stages; by default of all."""
     for stage, (blocks, kernel, stride, expansion, channels) in enumerate(STAGES[:stages], start=1):
         for letter in ascii_lowercase[:blocks]:
             yield _Block(f"block{stage}{letter}", kernel, stride if letter == "a" else 1, expansion, channels)

@@ -67,7 +67,7 @@ def own_values(kind: str, network: keras.Model, again: keras.Model) -> dict[int,
 
     Raises:
         SettingsError: the two models differ in these values or in constants; a layer is quantized; or copies of the
-            layers by ``get_config`` have other weights.
+            layers by ``get_config`` have other weights than the layers.
     """
     _require_unquantized(kind, network)
     _require_fixed_constants(kind, network, again)

@@ -51,7 +51,7 @@ class CallNode(NamedTuple):
 
 
 def has_graph(layer: object) -> bool:
-    """Return whether a layer is a functional model or a ``Sequential``, so that its layers can be called one by one."""
+    """Return whether a layer is a functional model or a built ``Sequential``: its layers can be called one by one."""
     return isinstance(layer, (Functional, keras.Sequential)) and _graph(layer) is not None
 
 

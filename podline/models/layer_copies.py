@@ -47,7 +47,7 @@ def exportable(model: keras.Model) -> keras.Model:
 
 
 def in_float32(model: keras.Model) -> keras.Model:
-    """Return the model if all layers are float32; else a float32 copy with copied weights."""
+    """Return the model if no layer computes in bfloat16; else a float32 copy with copied weights."""
     if all(layer.dtype_policy.name not in _TO_FLOAT32 for layer in with_sublayers(model)):
         return model
     return _copied(model, exchanging({}, _TO_FLOAT32))
@@ -95,8 +95,8 @@ def apply_copies(
 ) -> Any:
     """Apply ``front``, then copies of a functional model's layers, to an image; return the outputs.
 
-    Podline's layers replace Keras's. Layers up to the last layer with a kernel have the policy ``dtype``. Frozen layers
-    stay frozen.
+    Podline's layers replace Keras's. The layers before the last layer with a kernel have the policy ``dtype``, the
+    others float32. Frozen layers stay frozen.
     """
     last = max((place for place, layer in enumerate(network.layers) if kernels_of(layer)), default=0)
     exact = {id(inner) for layer in network.layers[last:] for inner in with_sublayers(layer)}

@@ -11,7 +11,7 @@ _BEFORE = re.compile(r"^(Exception encountered: |\{\{function_node \S+\}\} )")
 
 
 def cause(error: BaseException) -> str:
-    """Return the line of an error's message that has the cause: the last line before arguments and traces."""
+    """Return the line of an error's message that has the cause: the last one that is not of arguments or traces."""
     lines = [line.strip() for line in _STYLE.sub("", str(error)).splitlines()]
     telling = [line for line in lines if line and not _BESIDE.match(line)]
     return _BEFORE.sub("", telling[-1]) if telling else "no message"

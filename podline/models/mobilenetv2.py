@@ -1,8 +1,8 @@
 """Builds MobileNetV2 for images of any size.
 
-Sandler et al.: "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018. At 128 pixels and above the strides
-are those of the paper. For smaller images, the first strides are omitted until the last map has at least 4 × 4
-positions, so early layers keep the resolution.
+Sandler et al.: "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018. If the shorter side has
+97 pixels or more, the strides are those of the paper. For smaller images, the first strides are omitted until the last
+map has at least 4 × 4 positions, so early layers keep the resolution.
 """
 
 from __future__ import annotations

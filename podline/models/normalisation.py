@@ -38,11 +38,11 @@ def pixels_of(settings: ModelSettings, data: Pixels, channels: int) -> Pixels:
 
     Args:
         settings: the model.
-        data: mean and deviation of the training images.
+        data: mean and deviation of the training images; used if neither the setting nor the network has constants.
         channels: number of channels of the network's input.
 
     Raises:
-        SettingsError: the constants are for another number of channels.
+        SettingsError: the normalisation is ``imagenet``, and the input does not have three channels.
     """
     kind, name = settings.kind, settings.normalisation
     mean, std = _OF_WEIGHTS.get(kind, data) if name == "auto" else NORMALISATIONS.get(name, data)

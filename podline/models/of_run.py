@@ -56,7 +56,7 @@ def loaded_network(text: str, kind: str, where: str) -> keras.Model:
 
 
 def untrained_model(store: Store, folder: str, seed: int) -> keras.Model:
-    """Return a run's model with its initial weights.
+    """Return a run's model with the random weights of its seed; initial weights from a file are not loaded.
 
     Raises:
         StoreError: see :func:`network_of`.

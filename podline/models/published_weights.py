@@ -30,6 +30,7 @@ def published_layers(store: Store, network: Pretrained, checksum: str) -> Layers
     Raises:
         SettingsError: the weights cannot be fetched, do not have this checksum, or are not published for the network.
         ArtifactError: the file in the store has changed.
+        StoreError: the file cannot be copied.
     """
     kind, published = network.kind, PUBLISHED.get(network.kind)
     if published is None or published.checksum != checksum:
@@ -39,14 +40,16 @@ def published_layers(store: Store, network: Pretrained, checksum: str) -> Layers
         )
     with store.workspace("weights") as folder:
         file = folder / published.file  # a cached object of a bucket has no suffix
-        shutil.copyfile(_kept(store, network, published), file)
+        kept = _kept(store, network, published)
+        with explained("copy", kept):
+            shutil.copyfile(kept, file)
         if kind in APPLICATIONS:
             return weights_of(APPLICATIONS[kind], file)
         return from_pytorch(read_weights(file, (file.suffix,)))
 
 
 def _kept(store: Store, network: Pretrained, published: PublishedWeights) -> Path:
-    """Return a local file with the weights; the first call fetches the file and publishes it in the store."""
+    """Return a local file with the weights; if the store lacks the file, fetch and publish it."""
     name = published.name
     if not store.exists(name):
         with store.workspace("weights") as folder:

@@ -21,7 +21,10 @@ _NO_KERNELS = ("bias", "beta", "gamma", "scale", "alpha")
 
 
 def values_of(variables: Variables, owner: str = "") -> dict[str, Array]:
-    """Return label → value in the order of the variables; a label is a variable's path without ``owner/``."""
+    """Return label → value in the order of the variables.
+
+    A label is a variable's path without ``owner/``, and with its index if an earlier variable has this label.
+    """
     values: dict[str, Array] = {}
     for place, variable in enumerate(variables):
         label = variable.path.removeprefix(f"{owner}/")
@@ -33,7 +36,7 @@ def require_fit(variables: Variables, arrays: Arrays) -> None:
     """Check that arrays have the number, dtypes and shapes of the variables, in the same order.
 
     Raises:
-        ArtifactError: the arrays belong to other variables.
+        ArtifactError: number, dtypes or shapes differ.
     """
     for (label, array), variable in zip(arrays.items(), variables, strict=False):
         found, needed = (array.dtype.name, array.shape), (variable.dtype, tuple(variable.shape))
@@ -58,7 +61,7 @@ def set_weights(model: keras.Model, arrays: Arrays) -> None:
     """Load the arrays that :func:`weights` returned into a model.
 
     Raises:
-        ArtifactError: the weights belong to another model.
+        ArtifactError: number, dtypes or shapes of the arrays differ from those of the model's weights.
     """
     try:
         require_fit(model.weights, arrays)

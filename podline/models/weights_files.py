@@ -1,4 +1,4 @@
-"""Reads weights by layer name from files of other programs: ``.keras``, ``.weights.h5``, ``.npz``.
+"""Reads weights by layer name from files of other programs: ``.keras``, ``.weights.h5``, ``.npz``, ``.pth``.
 
 A child process with limits parses them (:mod:`podline.models.weights_parsing`) and passes plain arrays.
 """
@@ -31,7 +31,7 @@ def read_weights(file: Path, kinds: Sequence[str] = _KINDS) -> Layers:
         kinds: the allowed suffixes.
 
     Raises:
-        SettingsError: the file has another suffix.
+        SettingsError: the file's suffix is not in ``kinds``.
         ArtifactError: the file cannot be read, is damaged, refers to other files, has no names of layers, or exceeds
             the limits of memory or time.
     """
@@ -40,7 +40,7 @@ def read_weights(file: Path, kinds: Sequence[str] = _KINDS) -> Layers:
         raise SettingsError(f"init={file}: got {kind or 'no suffix'}, expected .keras, .weights.h5 or .npz")
     layers: Layers = {}
     try:
-        size = file.lstat().st_size
+        size = file.stat().st_size
         limits = limits_of(size, memory=3.0)
         with tempfile.TemporaryDirectory(prefix="podline-weights-") as folder:
             paths = confined(write_arrays, file, size, Path(folder), what=f"init={file}", limits=limits)

@@ -1,1 +1,1 @@
-"""Recipes: all settings that change a result, and the names of all models, optimizers, losses, measures and kinds."""
+"""Recipes, the settings that change a result, and the names of all parts, which are built in models and training."""

@@ -20,7 +20,7 @@ class Augmentation(Frozen):
         applied_by: ``module:name`` of a function ``(arrays, ids, settings, seed, epoch, manifest) -> arrays``. Its
             arguments are the fields of a batch by name, the examples' ids (n,), these settings, the run's seed, the
             epoch, and the data set's manifest.
-        also: augmentations of installed packages, name → amount; applied last, in alphabetical order.
+        also: augmentations of installed packages, name → amount; applied after Podline's, in alphabetical order.
         views: number of different augmentations of an image, which the epochs repeat; 0: every epoch has new ones. If
             only the last layers train, a CPU computes the frozen layers once for each image and view.
     """

@@ -31,7 +31,8 @@ def with_changes(document: Mapping[str, Json], changes: Mapping[str, Json]) -> J
     _forget_other_optimizer(document, changed, changes)
     for section, uses in USES.items():
         kind = changes.get(f"{section}.kind")
-        if kind is not None and is_object(inner := changed[section]):
+        # The recipe's validation refuses a kind that is no text.
+        if isinstance(kind, str) and is_object(inner := changed[section]):
             without = {name for name in uses if not has_effect(section, name, kind)}
             given = {path.rpartition(".")[2] for path in changes if path.startswith(f"{section}.")}
             changed[section] = {name: value for name, value in inner.items() if name not in without - given}

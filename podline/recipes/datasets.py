@@ -159,7 +159,7 @@ def can_be_own(name: str) -> bool:
 
 
 def known(name: str) -> DataSet | None:
-    """Return the data set with this name, or None if its package is missing; converted data remain readable."""
+    """Return the data set with this name; None if its package is missing or fails: converted data remain readable."""
     try:
         return find(name)
     except SettingsError:

@@ -37,13 +37,13 @@ class Duration(Frozen):
         return Duration(steps=max(int(amount), 1))
 
     def __str__(self) -> str:
-        """Format the duration, for example ``30 epochs``."""
-        return " and ".join(
-            f"{value:,g} {name.removesuffix('s') if value == 1 else name}" for name, value in self if value is not None
-        )
+        """Format the duration, for example ``30 epochs`` or ``1,500,000 steps``."""
+        name, value = next((name, value) for name, value in self if value is not None)
+        amount = f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+        return f"{amount} {name.removesuffix('s') if value == 1 else name}"
 
     def in_steps(self, epochs: Epochs) -> int:
-        """Return the duration in whole steps, rounded down; a duration above zero has at least one step."""
+        """Return the duration rounded to whole steps; a duration above zero has at least one step."""
         if self.steps is not None:
             return self.steps
         passes = self.epochs or 0

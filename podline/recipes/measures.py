@@ -30,7 +30,8 @@ class Measure:
         in_percent: whether the value is a share, written as 82.3 %; other values have three decimals.
         higher_is_better: if False, lower is better.
         compute: returns a number, or a value per example (n,), of which the mean is the measure. The argument is
-            :class:`podline.kinds.classification.guesses.Guesses` for a classifier, and
+            :class:`podline.kinds.classification.guesses.Guesses` for a classifier,
+            :class:`podline.kinds.labels.scores.Scores` for several labels, and
             :class:`podline.kinds.by_example.answered.Answered` for a kind of an installed package. None if the kind
             computes the measure itself.
         least_classes: least number of classes; data sets with fewer classes do not have the measure.

@@ -72,7 +72,7 @@ def of_point(point: EntryPoint) -> str:
 
 
 def of_modules(names: Iterable[str], distribution: Distribution | None = None) -> str:
-    """Return the digest of modules and of imports from the same packages; empty if all modules are Podline's."""
+    """Return the digest of modules and of imports from the same packages; empty if all are Podline's or missing."""
     waiting = [name for name in names if not _is_ours(name)]
     own = _Own(waiting, distribution)
     found: dict[str, str] = {}
@@ -132,7 +132,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _folder(top: str) -> Path | None:
-    """Return the folder that contains a top-level module or package."""
+    """Return the folder that contains a top-level module or package; None if it cannot be found."""
     spec = _spec_of(top)
     if spec is None:
         return None
@@ -142,7 +142,10 @@ def _folder(top: str) -> Path | None:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """Return the spec of a module; parent packages are not imported, unlike with importlib.util.find_spec."""
+    """Return the spec of a module; None if it cannot be found.
+
+    Parent packages are not imported, unlike with importlib.util.find_spec.
+    """
     top, *inner = name.split(".")
     try:
         spec = importlib.util.find_spec(top)

@@ -37,8 +37,8 @@ class PromotionSettings(Frozen):
         spread: standard deviation of the main metric between seeds, at a share of one half.
         part_spread: standard deviation between seeds of a class's share of right answers, or of a joint's share of
             close ones.
-        reference: the run of a former champion to compare with; empty: the last champion that was shown to be better
-            than its predecessor.
+        reference: the run of a former champion to compare with; empty: the newest one that was better than its
+            reference or was promoted with ``--anyway``, else the first.
         size: the share by which the bytes of the parameters may grow.
         operations: the share by which the multiply-adds per example may grow.
         tflite: also write a TensorFlow Lite file, which must give the same answers.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -40,6 +41,8 @@ _OWN_NETWORK = {"task", "task.model", "task.model.trunk", "task.model.width"}
 _IN_ASCII = str.maketrans(
     {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l", "đ": "d", "ð": "d", "þ": "th"}
 )
+_ARCHIVE = re.compile(r"(.+?)\.(?:tar|tgz|tar\.gz|zip)", re.IGNORECASE)
+_TABLE = re.compile(r"\.(?:csv|tsv|json|jsonl|ndjson|parquet)(?:\.gz)?$", re.IGNORECASE)
 RECIPES: Registry[Recipe] = Registry("recipe", ENTRY_POINTS, shipped.RECIPES, Recipe)
 
 
@@ -53,7 +56,11 @@ def names() -> tuple[str, ...]:
 
 
 def has(name: str) -> bool:
-    """Return whether a recipe has this name: one of :func:`names`, possibly with a dot and the user's own name."""
+    """Return whether a recipe has this name: one of :func:`names`, possibly with a dot and the user's own name.
+
+    Raises:
+        SettingsError: see :func:`names`.
+    """
     sources = _sources()
     return name in sources or _base(name, sources) is not None
 
@@ -105,7 +112,7 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
 
     Args:
         recipe: any recipe; a recipe of Podline for users' own data gets a name.
-        own: the name of the user's data; by default the name of the source's folder.
+        own: the name of the user's data; by default the name of the source's folder or archive.
         source: the path of the data.
 
     Raises:
@@ -129,9 +136,19 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
 
 
 def _folder_of(source: str) -> str:
-    """Return the name of a source folder; for a source file, the name of the folder that contains the file."""
-    place = PurePosixPath(source.rstrip("/"))
-    return (place.parent if place.suffix and not Path(source).is_dir() else place).name
+    """Return the name of a source folder or of an archive without its extension; for a table, of the folder around it.
+
+    The folder of a bucket, or of another machine, may have a dot in its name too.
+    """
+    if "://" not in source:
+        source = os.path.normpath(Path(source).expanduser().absolute())  # "." and "flowers.csv" are in a named folder
+    place = PurePosixPath(source)
+    if not source.endswith("/") and not Path(source).is_dir():
+        if archive := _ARCHIVE.fullmatch(place.name):
+            return archive[1]
+        if _TABLE.search(place.name) or Path(source).is_file():
+            return place.parent.name
+    return place.name
 
 
 def _in_ascii(name: str) -> str:
@@ -335,6 +352,6 @@ def field_of(path: str) -> FieldInfo | None:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model class in a field's annotation, optional or not."""
+    """Return the pydantic class in a field's annotation, with or without ``| None``; None if it has no such class."""
     choices = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     return next((choice for choice in choices if isinstance(choice, type) and issubclass(choice, BaseModel)), None)

@@ -154,7 +154,7 @@ class EarlyStopSettings(Frozen):
     _one_delta = model_validator(mode="after")(functools.partial(_one_of, "min_delta", "min_delta_share"))
 
     def stalls(self, evaluations: int) -> float:
-        """Return after how many evaluations without an improvement a run with ``evaluations`` evaluations ends."""
+        """Return after how many evaluations without an improvement a run ends, of ``evaluations``; infinity: never."""
         if self.patience is None:
             return math.inf
         return self.patience if self.patience >= 1 else max(math.ceil(self.patience * evaluations), 1)

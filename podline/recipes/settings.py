@@ -101,8 +101,8 @@ class FitSettings(Frozen):
         steps: least number of steps of a training; with fewer images, it takes more epochs.
         least_validation: least number of images that ``validation_share`` must hold out; with fewer, none are held out,
             and ``early_stop`` is off.
-        evaluation_time: largest share of a training's time, estimated from the number of images, for evaluations; if
-            needed, they become rarer.
+        evaluation_time: largest share of a training's time, as estimated, for evaluations; if needed, they become
+            rarer.
     """
 
     epoch_steps: int = Field(default=1, ge=1, le=MOST)
@@ -122,7 +122,7 @@ class FewSettings(Frozen):
         images: largest number of training images.
         side: least median of the images' longer sides, in pixels.
         changes: dotted path → value, for example ``{"model.kind": "efficientnet-lite0", "conversion.side": 160}``. The
-            user's values stay. If the user chooses the network or its initial weights, ``changes`` has no effect.
+            user's values stay. If the user sets a value of ``model`` or initial weights, ``changes`` has no effect.
     """
 
     images: int = Field(ge=1, le=MOST)
@@ -192,9 +192,10 @@ class Recipe(Frozen):
         ema_decay: evaluation and export use an exponential moving average of the weights with this decay, for example
             0.999; 0 for off.
         validation_share: share of the training split that is held out and evaluated during training; with 0 the test
-            split is evaluated. Plateau, early stop and annealing need a share, or a data set with a validation split.
+            split is evaluated. A validation split of the data set replaces both; without one, plateau, early stop and
+            annealing need a share.
         without_part: a part of the training split that is left out, for example ``1/4``; chosen by a hash.
-        evaluate_every: interval of evaluations during training; None: only at the end.
+        evaluate_every: interval of evaluations during training; None or 0: only at the end.
         measures: names of further measures that evaluations during training compute, for the curves of the report.
             Metrics of plateau and early stop are always computed.
         explosion: when a loss counts as exploded.
@@ -268,7 +269,10 @@ class Recipe(Frozen):
     def _is_of_its_kind(cls, given: Json, info: ValidationInfo) -> Json:
         if not is_object(given) or "dataset" not in info.data:
             return given
-        return task_of(given.get("kind") or _usual_task(info.data).kind, given)
+        kind = given.get("kind") or _usual_task(info.data).kind
+        if not isinstance(kind, str):
+            raise ValueError(f"got kind={kind!r}, expected the name of a kind of task")  # noqa: TRY004 (pydantic)
+        return task_of(kind, given)
 
     @field_validator("schedule")
     @classmethod
@@ -387,7 +391,11 @@ class Recipe(Frozen):
 
     @property
     def by_phase(self) -> tuple[tuple[int, Recipe], ...]:
-        """Pairs (first epoch, recipe without phases) for the beginning of the run, at epoch 0, and for each phase."""
+        """Pairs (first epoch, recipe without phases) for the beginning of the run, at epoch 0, and for each phase.
+
+        Raises:
+            ValueError: a phase has an invalid value, or ``from_share`` although the run's length is not in epochs.
+        """
         recipe: Recipe = self.model_copy(update={"phases": ()})
         found: list[tuple[int, Recipe]] = [(0, recipe)]
         for phase in self.phases:

@@ -22,12 +22,15 @@ _FEWEST = 4  # least number of evaluations of a training
 
 
 def with_validation(recipe: Recipe, manifest: Manifest, tell: Callable[[str], object]) -> Recipe:
-    """Return the recipe, without held-out images and early stop if ``fit`` requires more images for validation.
+    """Return the recipe, without held-out images and early stop if they cannot serve decisions as ``fit`` requires.
+
+    That is so if there are too few, if there are no evaluations during training, or if an earlier run may have learned
+    them.
 
     Args:
         recipe: any recipe.
         manifest: the manifest of the data set; a validation split replaces the held-out images.
-        tell: is called with the reason.
+        tell: is called with the reason, if images would have been evaluated.
 
     Raises:
         SettingsError: there are too few images for a plateau or for annealing.
@@ -55,9 +58,10 @@ def with_validation(recipe: Recipe, manifest: Manifest, tell: Callable[[str], ob
 
 
 def with_rarer_evaluations(recipe: Recipe, manifest: Manifest, share: float) -> Recipe:
-    """Return the recipe with evaluations that take at most about a share of the training's time.
+    """Return the recipe with rarer evaluations, if they would take more than about a share of the training's time.
 
-    The interval depends only on numbers of images, so that a repeated training has the same interval.
+    At least :data:`_FEWEST` evaluations remain. The interval follows from recipe and manifest, not from measured times,
+    so that a repeated training has the same interval.
 
     Args:
         recipe: a recipe that fits the data set.

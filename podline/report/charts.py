@@ -98,7 +98,7 @@ def curve(
         if steps:
             axes.plot([line.step for line in steps], [value(line) for line in steps], color=ACCENT, label="training")
         _evaluations(axes, evaluations, [value(line) for line in evaluations], rejected)
-        axes.set_ylim(bottom=min([0.0, *(value(line) for line in evaluations)]))
+        axes.set_ylim(bottom=min([0.0, *(value(line) for line in (*steps, *evaluations))]))
         if figure == "accuracy":
             percent_axis(axes, "y")
             axes.set_ylim(top=1.02)

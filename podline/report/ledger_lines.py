@@ -39,7 +39,8 @@ def _facts(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
         yield from _data(entry.data)
     where = entry.environment
     devices = " as ".join(filter(None, (where.devices, where.strategy)))
-    yield "environment", f"{devices}, {where.cores} cores, {where.machine}, Python {where.python}, {where.platform}"
+    machine = f"{where.cores} cores, {where.machine}, Python {where.python}, {where.platform}"
+    yield "environment", ", ".join(filter(None, (devices, machine)))
     for stage, took in entry.stages.items():
         made = f", re-used: {duration(took.seconds_when_made)} when it was made" if took.reused else ""
         yield stage, f"{duration(took.seconds)}{made}"
@@ -56,8 +57,8 @@ def _facts(store: Store, entry: Entry) -> Iterator[tuple[str, str]]:
 def _outcome(outcome: Outcome) -> Iterator[tuple[str, str]]:
     for measure in shown(outcome.metrics):
         yield measure.label, metric_text(measure.name, outcome.metrics[measure.name])
-    worst = sorted(outcome.parts, key=lambda part: outcome.parts[part].value)[:_WORST]
-    yield "least good", ", ".join(f"{part} {percent(outcome.parts[part].value)}" for part in worst)
+    if worst := sorted(outcome.parts, key=lambda part: outcome.parts[part].value)[:_WORST]:
+        yield "least good", ", ".join(f"{part} {percent(outcome.parts[part].value)}" for part in worst)
     yield "model", f"{count(outcome.parameters)} parameters, {size(outcome.model_bytes)}"
 
 

@@ -437,7 +437,8 @@ def _reused(entry: Entry) -> str:
 def _last(row: _Row) -> Markup:
     entry = row.entry
     if entry.outcome is None or entry.state != "finished":
-        ended = f"{'was cancelled' if entry.state == 'cancelled' else entry.state}: {_shortened(entry.cause)}"
+        state = "was cancelled" if entry.state == "cancelled" else entry.state
+        ended = f"{state}: {_shortened(entry.cause)}" if entry.cause else f"{state}."
     else:
         ended = f"reached {measure_named(entry.outcome.measure).label} {_main(entry.outcome)}."
     when = Markup("The last one, {} on {}, {}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from podline.base import entry_points
-from podline.base.errors import SettingsError
+from podline.base.errors import PermanentError
 from podline.report.blocks import Block, Text
 from podline.report.facts import RunFacts
 
@@ -41,11 +41,18 @@ def sections_in(module: ModuleType) -> Iterator[Section]:
 
 
 def blocks_of(found: Section, run: RunFacts) -> list[Block]:
-    """Return a section's blocks for a run; if an installed section raises an exception, a warning with the reason."""
+    """Return a section's blocks for a run; if an installed section raises an exception, a warning with the reason.
+
+    Raises:
+        TransientError: an installed section raised it, so a retry may help.
+        PodlineError: a section of Podline raised it.
+    """
     if found.blocks.__module__.startswith("podline."):
         return list(found.blocks(run))
+    title = f"section {found.heading} ({found.blocks.__module__})"
     try:
-        with entry_points.explained(f"section {found.heading} ({found.blocks.__module__})"):
+        with entry_points.explained(title):
             return list(found.blocks(run))
-    except SettingsError as error:
-        return [Text(str(error), "warning")]
+    except PermanentError as error:
+        message = str(error)
+        return [Text(message if message.startswith(title) else f"{title}: {message}", "warning")]

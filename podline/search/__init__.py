@@ -1,1 +1,1 @@
-"""Searches: values of a recipe by trials, and doubtful labels by models that did not train on them."""
+"""Searches by many trainings: values of a recipe, and doubtful labels. The training itself is in training."""

@@ -54,8 +54,8 @@ def _trials(document: SearchDocument) -> Iterator[Block]:
     yield Text(
         f"Each trial is a run of the store. The {metric} is that of the data set's validation split, or of the "
         "examples that validation_share holds out of the training split, for the final state of the run; the "
-        "test split is not used. The error of the best of many trials is too low on average: train another seed and "
-        "evaluate it on the test split to measure the difference without this bias.",
+        f"test split is not used. The {metric} of the best of many trials is too low on average: train another seed "
+        "and evaluate it on the test split to measure the difference without this bias.",
         "note",
     )
 

@@ -69,7 +69,7 @@ def _distribution(space: Space) -> optuna.distributions.BaseDistribution:
 
 
 def _known(trial: Trial, distributions: Mapping[str, Any]) -> optuna.trial.FrozenTrial | None:
-    """Convert a trial for Optuna: a failed trial counts as the worst; None if it is outside the space."""
+    """Convert a trial for Optuna, as pruned unless it is complete; None if it is outside the space."""
     from optuna.trial import TrialState, create_trial  # noqa: PLC0415
 
     complete = trial.state == "complete"
@@ -85,9 +85,10 @@ def _known(trial: Trial, distributions: Mapping[str, Any]) -> optuna.trial.Froze
 
 
 def limits(trials: Sequence[Trial]) -> tuple[float | None, ...]:
-    """Return limits for a trial's best value after each evaluation but the last; a trial above its limit is pruned.
+    """Return the limit of a trial's best value after each evaluation; a trial above its limit is pruned.
 
-    A limit is the median of the complete trials at the same evaluation, as in Optuna's ``MedianPruner``.
+    A limit is the median of the complete trials at the same evaluation, as in Optuna's ``MedianPruner``. The result is
+    empty before :data:`_COMPLETE` trials are complete, and has None for the first quarter of the evaluations.
     """
     complete = [trial.evaluations for trial in trials if trial.state == "complete"]
     if len(complete) < _COMPLETE:

@@ -96,7 +96,8 @@ def search_spec(
         strategy: the distribution strategy of trials.
 
     Raises:
-        SettingsError: a space is invalid, or the strategy uses several processes.
+        SettingsError: a space is invalid, the recipe does not accept a value of it, or the strategy uses several
+            processes.
         StoreError: the data set does not exist.
     """
     if strategy == WORKERS:
@@ -171,7 +172,7 @@ def search(store: Store, spec: SearchSpec, train: Train, reporter: Reporter) -> 
 
 
 def _values(document: SearchDocument) -> dict[str, Json] | None:
-    """Return the values of the next trial; the first trial has the recipe's own."""
+    """Return the values of the next trial, the recipe's own for the first trial; None if all seem to be tried."""
     spec = document.spec
     if document.trials:
         return next_values(spec.spaces, document.trials, spec.recipe.seed)

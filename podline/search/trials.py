@@ -38,7 +38,7 @@ class SearchSpec(TrainableSpec[Any]):
 
     @property
     def metric(self) -> Literal["loss", "error"]:
-        """Return the metric to minimise: the validation error for classes, else the loss."""
+        """Return the metric to minimise: ``error`` if an answer of the kind is right or wrong, else ``loss``."""
         return "error" if self.recipe.task.has_error else "loss"
 
 
@@ -50,9 +50,9 @@ class Trial(Frozen):
         values: path → value.
         run: name of the run; empty if its values could not be trained.
         state: ``complete``; ``pruned`` if other trials were better; ``failed`` if the values cannot be trained.
-        value: the metric of the model after the last step; None if the trial did not complete.
+        value: the metric of the run's final state; None if the trial did not complete.
         evaluations: the metric after each evaluation.
-        examples: number of held-out examples.
+        examples: number of examples in an evaluation.
         seconds: duration.
         cause: why the trial did not complete.
     """
@@ -85,7 +85,8 @@ def read_search(store: Store, spec: SearchSpec) -> SearchDocument:
     """Return the record of a search; a new search has no trials.
 
     Raises:
-        ArtifactError: the record cannot be read.
+        StoreError: the record cannot be read.
+        ArtifactError: the record is damaged, or is not that of a search.
     """
     name = f"{spec.folder}/{DOCUMENT}"
     if not store.exists(name):
@@ -100,7 +101,10 @@ def read_search(store: Store, spec: SearchSpec) -> SearchDocument:
 
 
 def measured(lines: Sequence[MetricsLine], metric: str) -> dict[str, Any]:
-    """Return the fields ``value`` (of the run's final state), ``evaluations`` and ``examples`` of a trial, by name."""
+    """Return the fields ``value`` (of the run's final state), ``evaluations`` and ``examples`` of a trial, by name.
+
+    The result is empty for a run without evaluations.
+    """
     evaluations = {line.step: line for line in lines if isinstance(line, EvaluationLine)}
     if not evaluations:
         return {}

@@ -131,7 +131,7 @@ def prefect_home() -> Path:
 
 
 def use_client_secret(secret: str) -> None:
-    """Send this secret with requests to a server, unless the user has set one; call this before importing Prefect."""
+    """Make Prefect send this secret with requests, unless the user has set one; call this before importing Prefect."""
     if not os.environ.get(CLIENT_SECRET):
         export({CLIENT_SECRET: secret})
 
@@ -211,7 +211,7 @@ def export_mlflow_defaults() -> None:
 def search_first(folders: Sequence[Path]) -> None:
     """Make this process and its children search these folders first for modules and packages."""
     sys.path[:0] = map(str, folders)
-    usual = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    usual = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []  # an empty entry is the working folder
     export({"PYTHONPATH": os.pathsep.join([*map(str, folders), *usual])})
 
 

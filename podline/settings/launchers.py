@@ -31,7 +31,7 @@ def host_range(text: str) -> str:
     """Check the setting ``hosts``: a number, a range ``2..4``, or empty for any number; return it unchanged.
 
     Raises:
-        ValueError: the text has another form, or the range is not in order.
+        ValueError: the text is neither a number nor a range, or the range is not in order.
     """
     match = _HOSTS.fullmatch(text)
     if text and (match is None or int(match[1]) > int(match[3] or match[1])):

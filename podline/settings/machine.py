@@ -106,16 +106,17 @@ class PageSettings(Frozen):
 
 
 def _listed(files: Any) -> Any:
-    """Return absolute paths; split a comma-separated list from an environment variable.
+    """Check that paths are absolute; split a comma-separated list from an environment variable.
 
     Raises:
         ValueError: a path is relative; flows run in processes with other working folders.
     """
     files = _split(files)
-    relative = [file for file in files if not Path(file).expanduser().is_absolute()]
-    if relative:
-        raise ValueError(f"{relative[0]} is a relative path; give an absolute one")
-    return tuple(files)
+    for file in files if isinstance(files, list | tuple) else ():
+        # pydantic refuses any other type of value.
+        if isinstance(file, str) and not Path(file).expanduser().is_absolute():
+            raise ValueError(f"{file} is a relative path; give an absolute one")
+    return files
 
 
 class Settings(Frozen):
@@ -146,7 +147,9 @@ class Settings(Frozen):
     )
     silence: float = Field(default=900.0, gt=0, description="a stage counts as hung after this time without progress")
     hang_factor: float = Field(
-        default=20.0, gt=1, description="a training counts as hung after this multiple of the usual time of a step"
+        default=20.0,
+        gt=1,
+        description="a training counts as hung after this multiple of its usual time between two reports",
     )
     hang_floor: float = Field(
         default=120.0,
@@ -186,7 +189,9 @@ class Settings(Frozen):
         default=StoreSettings(), description="settings of the store, mostly for a bucket: docs/how-to/bucket.md"
     )
     nights: NightSettings = Field(default=NightSettings(), description="the handling of failed nights")
-    pages: PageSettings = Field(default=PageSettings(), description="the address of the stores' pages")
+    pages: PageSettings = Field(
+        default=PageSettings(), description="the pages of the stores: their address, and which stores are served"
+    )
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/how-to/tpu.md")
 
 
@@ -260,7 +265,10 @@ def variable_of(key: str) -> str:
 
 
 def variables(machine: Settings) -> dict[str, str]:
-    """Return environment variables with which :func:`load` returns these settings on another machine."""
+    """Return environment variables with which :func:`load` returns these settings on another machine.
+
+    A table without values, such as an empty ``[tpu.machine]``, is lost.
+    """
     given = flat(machine.model_dump(mode="json", exclude_defaults=True))
     return {
         variable_of(key): ",".join(value) if isinstance(value, list) else str(value) for key, value in given.items()
@@ -275,7 +283,10 @@ def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsErro
         asks = next(source for given, source in sources.items() if given.split(".")[0] == problem.loc[0])
         needed = [name for name, field in keys().items() if field.is_required() and f"{name}.".startswith(f"{key}.")]
         return SettingsError(f"{asks}: {', '.join(needed)} must be given as well")
-    source = next((source for given, source in sources.items() if given.startswith(key)), "settings")
+    # A key in a list, such as recipes.0, has the source of the list.
+    ours = [source for given, source in sources.items() if given.startswith(key)]
+    ours += [source for given, source in sources.items() if key.startswith(f"{given}.")]
+    source = next(iter(ours), "settings")
     value = "" if isinstance(problem.input, dict) else f" = {problem.input!r}"
     expected = f"; expected {keys()[key].description}" if problem.type == "string_pattern_mismatch" else ""
     return SettingsError(f"{source}: {key}{value}: {problem.msg}{expected}")

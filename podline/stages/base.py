@@ -162,7 +162,7 @@ class TrainableSpec(RecipeSpec[R_co]):
 
 
 class RunSpec(DatasetSpec[R_co]):
-    """The base of the specs of all stages after training: a run and its data set."""
+    """The base of the specs of evaluation, promotion and report: a run and its data set."""
 
     run: str
     split: str = omitted(JUDGED, description="the evaluated split")
@@ -174,5 +174,5 @@ class RunSpec(DatasetSpec[R_co]):
 
     @property
     def record_folder(self) -> str:
-        """Return the folder of evaluation and report: the run's folder, or its folder ``on-SPLIT``."""
+        """Return the folder of the completion record: the run's folder, or ``on-SPLIT`` in it for another split."""
         return self.folder if self.split == JUDGED else f"{self.folder}/on-{self.split}"

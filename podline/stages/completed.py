@@ -59,7 +59,7 @@ def complete(
 
 
 def find(spec: Spec[R], reporter: Reporter, folder: str = "") -> R | None:
-    """Return the result of a finished stage, if all its files still exist unchanged.
+    """Return the result of a stage that finished with the same spec, if all its files still exist unchanged.
 
     Args:
         spec: the stage's spec.

@@ -35,12 +35,12 @@ class DataChanges(Result):
     before: str = Field(description="the fingerprint of the earlier version")
     after: str = Field(description="the fingerprint of the later version")
     counts: dict[str, dict[str, tuple[int, int]]] = Field(
-        description="split → class → records before and after; the class is empty for records without one"
+        description="split → class → numbers of records before and after; the class is empty for records without one"
     )
-    added: int = Field(description="images that only the later version has")
-    removed: int = Field(description="images that only the earlier version has")
-    relabelled: int = Field(description="images of both versions with different targets")
-    moved: int = Field(description="images of both versions in different splits")
+    added: int = Field(description="number of images that only the later version has")
+    removed: int = Field(description="number of images that only the earlier version has")
+    relabelled: int = Field(description="number of images of both versions with different targets")
+    moved: int = Field(description="number of images of both versions in different splits")
     new_classes: tuple[str, ...] = Field(description="classes that only the later version has images of")
     vanished_classes: tuple[str, ...] = Field(description="classes that only the earlier version has images of")
     relabels: tuple[str, ...] = Field(description="the first relabelled images, one line each")

@@ -144,7 +144,7 @@ def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
         folder: folder of the data set for the further training.
 
     Raises:
-        SettingsError: the champion has another network, another image shape or other classes.
+        SettingsError: the champion's data set, network, image shape or classes differ from those of this training.
         StoreError: the champion's run or data set is missing.
     """
     champion = champions.champion(store, recipe.name)
@@ -232,6 +232,11 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _discard) -> 
         recipe: any recipe; its ``few`` and ``fit`` define the choices.
         folder: folder of the data set.
         tell: called with a log line about each choice.
+
+    Raises:
+        StoreError: the data set does not exist.
+        ArtifactError: the data set's manifest has changed.
+        SettingsError: there are too few images for a plateau or for annealing.
     """
     if recipe.few:
         _tell_growth(store, recipe, read_manifest(store, folder).split(TRAIN).records, tell)
@@ -256,7 +261,7 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _discard) -> 
 
 
 def _tell_growth(store: Store, recipe: Recipe, images: int, tell: Tell) -> None:
-    """Log if the data set has grown so far that its first conversion would now choose other values."""
+    """Log if the data set's size has changed so far that its first conversion would now choose other values."""
     first = first_images(store, recipe.dataset)
     if first is None:
         return
@@ -316,7 +321,7 @@ def promotion_spec(training: TrainSpec, trained: TrainResult, evaluated: Evaluat
 
 
 def report_spec(store: Store, evaluation: EvaluateSpec, evaluation_sha256: str, command: str) -> ReportSpec:
-    """Return the spec for the report on an evaluation, with the promotion's decision if there is one.
+    """Return the spec for the report on an evaluation; for the test split, with the promotion's decision, if any.
 
     Args:
         store: the store.

@@ -267,7 +267,7 @@ class DataGroup(Options):
         "",
         "Name",
         "A name for your own images or keypoints. With flowers, data set and recipe are called images.flowers.",
-        unset="the name of the source's folder",
+        unset="the name of the source's folder or archive",
     )
     layout: str = option(
         "",
@@ -280,8 +280,8 @@ class DataGroup(Options):
     keep_jpeg: bool = option(
         False,
         "Keep JPEG files",
-        "Store the resized images as JPEG files, for images, keypoints and coco. Records are smaller, but each read "
-        "decodes them.",
+        "Store the resized images as JPEG files, for images, labels, keypoints and coco. Records are smaller, but each "
+        "read decodes them.",
     )
     allow_left_out: float = option(
         LEFT_OUT,
@@ -301,10 +301,10 @@ class ConvertOptions(DataGroup):
         "Side",
         "The side of the square images in pixels.",
         ge=0,
-        unset="as the recipe says, else 368 for keypoints and coco, 64 for images",
+        unset="as the recipe says, else 368 for keypoints and coco, 64 for images and labels",
     )
     max_people: int = option(
-        0, "Max people", "The largest number of people in a coco record.", ge=0, unset="as the recipe says, else 20"
+        0, "Max people", "The largest number of people in a record.", ge=0, unset="as the recipe says, else 20"
     )
 
 
@@ -381,19 +381,18 @@ class RunOptions(Options):
     source: str = option(
         "",
         "Source",
-        "A folder with the raw data, or an official archive; also in gs://. Recipes with a synthetic data set, such as "
-        "sample and coco_pose, need no source.",
+        "A folder or a file (an archive, a table) with the raw data; also in gs://. Recipes with a synthetic data set, "
+        "such as sample and coco_pose, need no source.",
         pattern=_NO_LOGIN,
         check=_without_login,
-        is_file=True,
     )
     minutes: float = same(Length, "minutes")
     epochs: float = same(Length, "epochs")
     promote: bool = option(
         False,
         "Promote",
-        "Make the model its recipe's champion if no figure is lower than the champion's by more than noise and another "
-        "seed usually explain; see docs/how-to/promote.md.",
+        "Make the model its recipe's champion if no figure is lower than the reference's by more than noise and "
+        "another seed usually explain; see docs/how-to/promote.md.",
     )
     start_from: str = option(
         NOT_DONE,
@@ -417,7 +416,7 @@ class SearchOptions(Options):
         "",
         "Run",
         "Start with the weights of this run's newest checkpoint; the run stays unchanged.",
-        unset="new random weights",
+        unset="a training's initial weights",
         metavar="RUN",
     )
 

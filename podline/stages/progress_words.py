@@ -30,7 +30,7 @@ class StagePace:
 
 
 def amount(event: ProgressEvent) -> str:
-    """Return the progress as text: ``400/1,500 steps``."""
+    """Return the progress as text, ``400/1,500 steps``; empty without a total."""
     if not event["total"]:
         return ""
     return f"{count(event['done'])}/{count(event['total'])} {event['unit']}"

@@ -36,7 +36,7 @@ ARCHITECTURE = "model/architecture.json"
 
 
 class ConvertSpec(Spec["ConvertResult"]):
-    """Converts raw archives in ``source`` to sharded TFRecords under ``datasets/<dataset>/<fingerprint>``.
+    """Converts the raw data in ``source`` to sharded TFRecords under ``datasets/<dataset>/<fingerprint>``.
 
     In JSON, the data set's own settings, such as ``side`` of ``coco``, are on the same level as the other fields.
     """
@@ -44,7 +44,7 @@ class ConvertSpec(Spec["ConvertResult"]):
     not_hashed = frozenset({"root", "source", "engine", "workers", "beam_options", "allow_left_out"})
 
     dataset: DatasetName
-    source: str = Field(description="a folder, or an official .tar.gz")
+    source: str = Field(description="a folder, or a file such as an archive or a table; also in gs://")
     seed: int = Field(default=0, ge=0, description="the seed of the order of examples in shards")
     shard_bytes: int = Field(default=100_000_000, ge=1_000, description="largest size of a shard, approximately")
     min_shards: int = Field(default=10, ge=1, description="least number of shards of a split, if each reaches 1 MB")
@@ -58,7 +58,7 @@ class ConvertSpec(Spec["ConvertResult"]):
         description="the largest share of a source's records, or people, that may be left out without an error",
     )
     engine: EngineName = Field(default=LOCAL, description="the engine; see podline.settings.engines")
-    workers: int = Field(default=1, ge=1, description="worker processes of the local engine")
+    workers: int = Field(default=1, ge=1, description="number of worker processes of the local engine")
     beam_options: tuple[str, ...] = Field(default=(), description="further options of Beam")
 
     @model_validator(mode="before")
@@ -127,7 +127,7 @@ class ValidateResult(Result):
     shards: int
     duplicates_within: int | None = Field(
         default=None,
-        description="records whose image occurs more than once in their split; None if not searched",
+        description="number of records whose image occurs more than once in their split; None if not searched",
     )
 
     def lines(self, _where: Where = str, /) -> list[str]:
@@ -182,22 +182,24 @@ class TrainResult(Result):
     ending: str = omitted(
         "", description="a sentence about an early end, or about the earlier step whose state was restored; else empty"
     )
-    steps_before: int = Field(default=0, description="steps of the earlier runs that this run continues")
+    steps_before: int = Field(default=0, description="number of steps of the earlier runs that this run continues")
     epochs_before: int = Field(
-        default=0, description="epochs of the earlier runs that this run continues; an incomplete epoch counts as one"
+        default=0,
+        description="number of epochs of the earlier runs that this run continues; an incomplete epoch counts as one",
     )
     examples_per_second: float
     pflop: float = Field(default=0.0, description="10¹⁵ floating-point operations of the training; 0: unknown")
     waiting_for_input: float = Field(description="share of the training time, 0…1")
     traces: int = Field(
-        default=0, description="times that TensorFlow traced the step since the last interruption; 0: unknown"
+        default=0,
+        description="number of times that TensorFlow traced the training step since the last interruption; 0: unknown",
     )
     load: Load | None = Field(default=None, description="load of the CPU since the last interruption; None: unknown")
     resumed_from: tuple[int, ...] = Field(default=(), description="steps at which the run resumed")
     devices: str = "cpu"
 
     def lines(self, where: Where = str, /) -> list[str]:
-        """Return the duration, the speed and the folder of the training."""
+        """Return the duration, the speed, the ending if it is not the planned one, and the folder of the training."""
         waiting = f"{percent(self.waiting_for_input)} of the time waiting for input"
         return [
             f"{self.run}: {plural(self.steps, 'step')} in {duration(self.seconds)}, loss {self.loss:.3f}",
@@ -238,7 +240,7 @@ class EvaluateResult(Result):
     metrics: dict[str, Metric]
     measure: str = Field(
         default="top1",
-        description="the main metric: `top1` of a classifier, `ap` of a pose network",
+        description="the name of the main metric, such as `top1` of a classifier or `ap` of a pose network",
     )
     untrained: float = Field(description="the main metric of the network with random weights")
     milliseconds: float = Field(
@@ -269,14 +271,14 @@ class PromoteSpec(RunSpec["PromoteResult"]):
     """Decides whether an evaluated model becomes the champion of its recipe."""
 
     recipe: str = Field(description="the recipe whose champion the model may become")
-    weights_sha256: str = Field(description="the model's identity")
+    weights_sha256: str = Field(description="sha256 of the model's weights, which identifies the model")
     evaluation_sha256: str = Field(description="the checksum of the model's evaluation")
     rules: PromotionSettings = Field(default=PromotionSettings(), description="the rules of the recipe")
     code: dict[str, str] = omitted({}, description="installed rules → a digest of their code")
     anyway: bool = Field(default=False, description="promote even if the rules refuse")
     reason: str = Field(default="", description="a comment for the history")
     again: bool = Field(default=False, description="decide again even if there is a decision")
-    dry_run: bool = Field(default=False, description="decide without promoting; only a missing export is written")
+    dry_run: bool = Field(default=False, description="decide without promoting; nothing is written")
     promotion_version: int = PROMOTION_VERSION
 
     not_hashed = frozenset({"root", "again", "dry_run", "rules.seeds", "rules.seed_minutes"})
@@ -310,7 +312,7 @@ class PromoteResult(Result):
     )
     floor: float | None = Field(
         default=None,
-        description="the value of the main metric at which the model would be refused; None without a reference",
+        description="the value of the main metric at which the model would be refused; None without a comparison",
     )
     compared: str = Field(
         default="", description="the compared examples, in one line, if the two models' data differ; else empty"
@@ -325,12 +327,15 @@ class PromoteResult(Result):
 
     @property
     def reason(self) -> str:
-        """Return in one line why the model is refused or undecided; empty if it is promoted."""
+        """Return the doubt or the first refusal in one line; empty without either.
+
+        A model that was promoted with ``--anyway`` may have refusals.
+        """
         more = f"; {len(self.refusals) - 1} more in the report" if len(self.refusals) > 1 else ""
         return self.doubt or "".join(self.refusals[:1]) + more
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return the decision, and every reason."""
+        """Return the decision, the refusals or the doubt, and the notes."""
         return [self.headline, *self.refusals, *filter(None, (self.doubt, *self.notes))]
 
 

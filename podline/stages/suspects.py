@@ -18,7 +18,7 @@ class SuspectsSpec(TrainableSpec["SuspectsResult"]):
     recipe: Recipe = Field(description="the recipe of the models; each model left out another part of the data")
     runs: tuple[str, ...] = Field(description="the models' runs; model k of n was trained without part k of n")
     weights: tuple[str, ...] = Field(description="the sha256 of each model's weights")
-    precision: float = Field(gt=0, lt=1, description="the expected share of wrong labels in the list")
+    precision: float = Field(gt=0, lt=1, description="least expected share of wrong labels in the list of suspects")
     suspects_version: int = SUSPECTS_VERSION
 
     @property

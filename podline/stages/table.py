@@ -124,7 +124,7 @@ CONVERT = Stage(
     ConvertResult,
     "podline.beam_jobs.conversion:convert",
     "podline.data.versions.fingerprint:find_converted",
-    title="Converts raw archives to sharded TFRecords.",
+    title="Converts raw data to sharded TFRecords.",
     keeps="finished shards are kept, and the next start writes the others",
 )
 VALIDATE = Stage(
@@ -155,7 +155,7 @@ PROMOTE = Stage(
     PromoteResult,
     "podline.champions.promote:promote",
     "podline.champions.finding:find",
-    title="Compares the model with its recipe's champion. Replaces the champion if the model is shown not to be worse.",
+    title="Compares the model with the reference, and makes it the champion if it is shown not to be worse.",
 )
 REPORT = Stage(
     "report",
@@ -178,11 +178,11 @@ LR_FIND = Stage(
     "podline.training.finder:find_learning_rate",
     title="Trains at a rising learning rate, and chooses a rate by the losses.",
 )
-# Only the command line runs these.
+# No flow runs these, so they need no title.
 PREFLIGHT = Stage("preflight", PreflightSpec, Preflight, "podline.training.train:preflight")
 SHOW = Stage("show", ShowSpec, ShowResult, "podline.evaluation.sheet:run")
 PREDICT = Stage("predict", PredictSpec, PredictResult, "podline.evaluation.predicting:run")
-EXPORT = Stage("export", ExportSpec, ExportResult, "podline.champions.serving.exporting:export")
+EXPORT = Stage("export", ExportSpec, ExportResult, "podline.champions.exporting:export")
 MODEL_CHECK = Stage("model-check", ModelCheckSpec, ModelCheck, "podline.champions.model_check:check")
 INPUT_SPEED = Stage("benchmark", InputSpeedSpec, InputSpeed, "podline.training.input_speed:run")
 DATA_CHANGES = Stage("data-changes", DataChangesSpec, DataChanges, "podline.evaluation.sheet:changes")
@@ -244,7 +244,11 @@ def again_from() -> list[str]:
 
 
 def stage_of(spec: Spec[R]) -> Stage[Spec[R], R]:
-    """Return the stage whose input is this spec."""
+    """Return the stage whose input is this spec.
+
+    Raises:
+        SettingsError: no stage has specs of this class.
+    """
     for stage in _all().values():
         if type(spec) is stage.spec:
             return cast("Stage[Spec[R], R]", stage)

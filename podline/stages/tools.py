@@ -1,4 +1,4 @@
-"""Specs and results of further stages: benchmark, sheet, learning-rate search, preflight, prediction, export.
+"""Specs and results of the stages outside the chain, such as preflight, learning-rate search, prediction and export.
 
 These stages run like the others: in a child process, so that the command line and flows need not import TensorFlow.
 Errors keep their class, and progress is shown.
@@ -52,7 +52,7 @@ class InputSpeed(Result):
 
     recipe: str = Field(description="the recipe's name")
     dataset: str = Field(description="the data set's folder in the store")
-    batch_size: int = Field(description="examples in a batch")
+    batch_size: int = Field(description="number of examples in a batch")
     devices: str = Field(description="the device of the model")
     stages: tuple[StageSpeed, ...] = Field(description="the stages in the order of processing; the training step last")
     training: float = Field(description="rate of the training with this input")
@@ -94,19 +94,22 @@ class ShowSpec(RecipeSpec["ShowResult"]):
 
     run: str = Field(default="", description="a finished run whose predictions and mistakes are shown too")
     out: str = Field(description="the PNG file to write or replace")
-    examples: int = Field(default=8, ge=1, le=20, description="pictures in a row")
-    epochs: int = Field(default=4, ge=1, le=20, description="rows of augmented pictures")
+    examples: int = Field(default=8, ge=1, le=20, description="number of pictures in a row")
+    epochs: int = Field(default=4, ge=1, le=20, description="number of rows of augmented pictures")
 
 
 class ShowResult(Result):
-    """The sheet's path, and the numbers of evaluated and correct examples, which are 0 without a run."""
+    """The sheet's path, and the numbers of evaluated and correct examples.
+
+    Both are 0 without a run, or if the answers of its kind of model are not simply right or wrong.
+    """
 
     png: str
     examples: int = 0
     correct: int = 0
 
     def lines(self, _where: Where = str, /) -> list[str]:
-        """Return the number of correct examples if there is a run, and the file."""
+        """Return the number of correct examples, if any were evaluated, and the file."""
         right = f"{count(self.correct)} of {count(self.examples)} test examples right"
         return [*([f"{right}, {percent(self.correct / self.examples)}"] if self.examples else []), self.png]
 
@@ -166,8 +169,8 @@ class Preflight(Result):
 
     run: str = Field(description="the run's name")
     devices: str = Field(description="the device of the rehearsal")
-    steps: int = Field(description="the remaining steps")
-    batch_size: int = Field(description="examples in a step")
+    steps: int = Field(description="the number of remaining steps")
+    batch_size: int = Field(description="number of examples in a step")
     phases: int = Field(default=1, description="the number of phases; `batch_size` and `step` are of the first")
     first_step: float = Field(description="seconds of the first step, including tracing")
     step: float = Field(description="seconds of each later step")
@@ -260,15 +263,15 @@ class PicturePrediction(Frozen):
     width: int = Field(description="width of the picture in pixels")
     height: int = Field(description="height of the picture in pixels")
     picture: str | None = Field(
-        default=None, description="a copy of the picture with drawn skeletons; None for a classifier"
+        default=None, description="a copy of the picture with drawn skeletons; None for other models"
     )
     people: tuple[JsonObject, ...] | None = Field(
         default=None,
-        description="COCO results, best score first, with the file's name; None for a classifier",
+        description="COCO results of a pose network, best score first, with the file's name; None for other models",
     )
     classes: tuple[ClassShare, ...] | None = Field(
         default=None,
-        description="every class, most probable first, or the predicted labels; None for a pose network",
+        description="every class, most probable first, or the predicted labels; None for other models",
     )
     answer: Json = Field(
         default=None, description="the answer of a model of an installed kind, in the form of the record's target"
@@ -306,7 +309,7 @@ class ExportSpec(Spec["ExportResult"]):
     """Writes a run's model as a file for another runtime."""
 
     run: str
-    weights_sha256: str = Field(description="the model's identity")
+    weights_sha256: str = Field(description="sha256 of the model's weights, which identifies the model")
     format: ExportFormat
     file: str = Field(description="the file to write or replace; for a SavedModel, a new folder")
     examples: int = Field(default=0, ge=0, description="the number of test examples for the evaluation; 0 for all")
@@ -319,12 +322,12 @@ class ExportResult(Result):
     format: ExportFormat
     file: str
     bytes: int = Field(description="size of the file")
-    examples: int = Field(description="test examples of the comparison")
+    examples: int = Field(description="number of test examples in the comparison")
     measure: str = Field(description="the main metric")
     model: float = Field(description="the main metric of the original model")
     exported: float = Field(description="the main metric of the exported model")
     differing: int | None = Field(
-        default=None, description="examples with different answers; None if answers are not single values"
+        default=None, description="number of examples with different answers; None if answers are not single values"
     )
     difference: float = Field(description="the largest difference between outputs, on the first 100 examples")
 

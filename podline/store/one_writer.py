@@ -201,7 +201,8 @@ class Writer:
             OtherWriterError: another process holds the lease.
             StoreUnavailableError: other processes replaced the file in all attempts.
         """
-        record = Record(name=name, content=source.read_text()) if "/stages/" in name else None
+        is_record = name.startswith(f"{self._folder}/stages/")
+        record = Record(name=name, content=source.read_text()) if is_record else None
         for _ in range(_ATTEMPTS):
             # Looked up before the lease is renewed: files of the next holder have other versions.
             version = self._version_of(name) if replace else ""

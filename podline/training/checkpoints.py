@@ -11,8 +11,8 @@ record which checkpoint was restored, and why others were skipped:
    and sha256 that the JSON records, ``metrics.jsonl`` still begins with the same bytes, and its arrays fit the model.
    The checkpoint that annealing or an early stop may restore must be complete as well.
 2. A checkpoint that fails a check is skipped, the reason is recorded, and the next older one is tried.
-3. If no checkpoint is left, training begins at step 0: with fresh weights, or, if the recipe sets ``further``, with
-   the final state of that run.
+3. If no checkpoint is left, training begins at step 0: with the final state of another run if the recipe sets
+   ``further``, with weights from a file if it sets ``init``, else with fresh weights.
 
 Skipped checkpoints are deleted, because the run will repeat their steps. So are the files of interrupted saves (an
 array file without its JSON). This module does not need TensorFlow.
@@ -65,8 +65,8 @@ class Checkpoint(Frozen):
         spec_digest: digest of the run's spec.
         metrics: length and checksum of ``metrics.jsonl`` at the save.
         clock: time that the run had taken.
-        accepted: step of another checkpoint that is kept as long as this one, because annealing or early stopping may
-            restore it; None without such a checkpoint.
+        accepted: step of the checkpoint, this or an earlier one, that is kept as long as this one, because annealing or
+            early stopping may restore it; None without such a checkpoint.
         time: Unix time of the save.
     """
 
@@ -103,7 +103,7 @@ def read_arrays(store: Store, name: str, sha256: str) -> dict[str, Array]:
 
     Raises:
         StoreError: the file cannot be read.
-        ArtifactError: the file has another checksum or an unknown format.
+        ArtifactError: the file's checksum is not ``sha256``, or it is no ``.npz`` file of arrays.
     """
     path = store.local(name)
     with explained("read", path):
@@ -156,7 +156,11 @@ class CheckpointFolder:
         self.folder = f"{run_folder}/checkpoints"
 
     def save(self, step: int, arrays: Arrays, metrics: LogMark, clock: TimeSpent, accepted: int | None = None) -> None:
-        """Publish a checkpoint, then delete older checkpoints; see :meth:`prune`."""
+        """Publish a checkpoint, then delete older checkpoints; see :meth:`prune`.
+
+        Raises:
+            StoreError: a file cannot be written.
+        """
         self._store.delete(self._json(step))
         size, sha256 = write_arrays(self._store, self._npz(step), arrays)
         checkpoint = Checkpoint(
@@ -200,7 +204,7 @@ class CheckpointFolder:
         return cost
 
     def steps(self) -> list[int]:
-        """Return the steps that have checkpoints, complete or not, newest first."""
+        """Return the steps whose checkpoints have a description, even if their arrays are missing; newest first."""
         names = [name.rsplit("/", 1)[1] for name in self._store.list(self.folder)]
         stems = [name.removeprefix("step-").removesuffix(".json") for name in names if name.endswith(".json")]
         return sorted((int(stem) for stem in stems if stem.isdecimal()), reverse=True)

@@ -32,12 +32,16 @@ from podline.training.tracing import explain
 
 
 def train_from(run: Run, step: int, clock: RunClock) -> int:
-    """Take the remaining training steps; return how many times TensorFlow traced the step function.
+    """Take the remaining training steps, after an evaluation of ``step`` that was interrupted.
+
+    Returns:
+        How many times TensorFlow traced the step function; 0 if no step remains.
 
     Raises:
         PreemptedError: SIGTERM asked the process to end; its progress is saved.
         PrunedError: the search pruned this trial; its progress is saved.
-        SettingsError: a hook reads a quantity that no step reports.
+        SettingsError: a hook reads a quantity that no step reports, or the rehearsal fails.
+        DivergenceError: a loss or gradient is not finite, or the loss exploded.
     """
     with EventFile(run.store.local(f"{run.spec.folder}/tensorboard")) as board:
 
@@ -60,7 +64,7 @@ def train_from(run: Run, step: int, clock: RunClock) -> int:
 
 
 def rehearsed(run: Run) -> Preflight:
-    """Rehearse the training once from the current state; write only to the logs.
+    """Rehearse the training once from the current state; leave the state and the run's folder unchanged.
 
     Raises:
         PodlineError: see :func:`podline.training.rehearsal.rehearse`.

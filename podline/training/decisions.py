@@ -1,8 +1,9 @@
-"""Decisions after an evaluation: lower the rate (plateau), restore a state (annealing), end (early stopping).
+"""Decisions after an evaluation: lower the rate (plateau), restore a state (annealing), end (early stopping, pruning).
 
-The deciders read evaluations of held-out training examples, never of the test split. A decider keeps its whole state in
-the last line that it wrote to ``metrics.jsonl``. Each checkpoint records that file's checksum, so a resumed run takes
-the same decisions as an uninterrupted one. This module does not need TensorFlow.
+The deciders read evaluations of the validation split or of held-out training examples, never of the test split. A
+decider keeps its whole state in the last line that it wrote to ``metrics.jsonl``; the pruner, which writes none,
+computes its state from all evaluations in the file. Each checkpoint records that file's checksum, so a resumed run
+takes the same decisions as an uninterrupted one. This module does not need TensorFlow.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def plateau_line(
 
 
 def improves(settings: PlateauSettings | EarlyStopSettings, value: float, best: float, usual_share: float) -> bool:
-    """Return whether ``value`` is better than ``best`` by at least the improvement that the settings require.
+    """Return whether ``value`` is better than ``best`` by more than the improvement that the settings require.
 
     Args:
         settings: the settings with the least improvement and the metric.
@@ -134,7 +135,7 @@ class Annealing:
         self._last = latest(lines, AnnealingLine)
 
     def accepted(self) -> int | None:
-        """Return the step of the last accepted state, whose checkpoint must be kept."""
+        """Return the step of the last accepted state, whose checkpoint must be kept; None before the first decision."""
         return self._last.state if self._last else None
 
     def decide(self, evaluation: EvaluationLine) -> None:
@@ -191,7 +192,10 @@ def _in_words(line: AnnealingLine) -> str:
 
 
 class EarlyStop:
-    """Restores the best state at the end of a run, and ends it if its validation metric stops improving."""
+    """Ends a run if its validation metric stops improving, and restores the best state at the end.
+
+    The settings may turn off either of the two.
+    """
 
     def __init__(self, run: Run, lines: Iterable[MetricsLine], write: Callable[[EarlyStopLine], None]) -> None:
         """Restore the state of an interrupted run from its lines of ``metrics.jsonl``; ``write`` appends a line."""
@@ -204,12 +208,12 @@ class EarlyStop:
         return self.last is not None and self.last.stopped
 
     def needed(self) -> int | None:
-        """Return the step of the best state, whose checkpoint must be kept, or None."""
+        """Return the step of the best state, whose checkpoint must be kept; None if no state will be restored."""
         last, settings = self.last, self._settings
         return last.state if last and settings and settings.restore and not last.restored else None
 
     def decide(self, evaluation: EvaluationLine) -> None:
-        """Process an evaluation: end the run if the metric has stalled.
+        """Process an evaluation: end the run if the metric has stalled, and at the end restore the best state.
 
         Raises:
             StoreError: the best state cannot be read.
@@ -240,7 +244,7 @@ def early_stop_line(
     Args:
         settings: when a run ends.
         due: the steps of the run's evaluations.
-        begins: the first step of the last phase; an earlier evaluation never ends the run.
+        begins: the first step of the last phase; an evaluation before this step never ends the run.
         last: the previous decision.
         evaluation: the evaluation to decide about.
     """
@@ -264,7 +268,7 @@ def early_stop_line(
 
 
 def ending(line: EarlyStopLine | None, settings: EarlyStopSettings | None, total_steps: int) -> str:
-    """Return a sentence about an early end or a restored state; empty if there was neither."""
+    """Return a sentence about an early end or a restored earlier state; empty if there was neither."""
     if line is None or settings is None:
         return ""
     chosen = f"with the best {settings.metric}"
@@ -287,7 +291,7 @@ class Pruner:
     """Ends a trial of a search if its best evaluation is above the limit set by earlier trials."""
 
     def __init__(self, settings: Pruning | None, total_steps: int, lines: Iterable[MetricsLine]) -> None:
-        """Restore the state of an interrupted run from its lines."""
+        """Restore the state of an interrupted run from its lines; without ``settings`` no trial is pruned."""
         self._settings, self._total, self._best, self._number = settings, total_steps, math.inf, 0
         self.reason = ""
         for line in lines:

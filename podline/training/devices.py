@@ -42,10 +42,12 @@ def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.dis
         strategy: where the model runs; see :mod:`podline.settings.strategies`.
 
     Returns:
-        The strategy that the model is built and runs under. For one device it is TensorFlow's default strategy.
+        The strategy that the model is built and runs under. For one CPU or GPU it is TensorFlow's default strategy.
 
     Raises:
-        SettingsError: the devices do not exist, or this process already uses other devices.
+        SettingsError: the devices do not exist, this process already uses other devices, or ``auto`` would choose the
+            CPU although the setting ``require_accelerator`` forbids it.
+        WorkerLostError: some workers did not join in time.
     """
     first = not _strategy.cache_info().currsize
     made = _strategy(strategy)
@@ -95,7 +97,7 @@ def _unseen() -> str:
 
 
 def fallback(strategy: str) -> str:
-    """Return a warning if a strategy chose the CPU although the machine has an accelerator, else an empty string."""
+    """Return a warning if ``auto`` chose the CPU although the machine has an accelerator, else an empty string."""
     if strategy != "auto" or tf.config.list_physical_devices("GPU"):
         return ""
     there = ", ".join(_shown())
@@ -207,7 +209,7 @@ def warn_of_padding(setting: str, batch_size: int, strategy: tf.distribute.Strat
 
 
 def batch_advice(setting: str, batch_size: int, replicas: int, *, tpu: bool) -> str | None:
-    """Return a warning if padding would waste a part of a TPU; None otherwise or on another device."""
+    """Return a warning if padding would waste a part of a TPU, else None; None on CPUs and GPUs as well."""
     per_core = batch_size // replicas
     if not tpu or per_core % _TPU_BATCH == 0:
         return None

@@ -45,8 +45,8 @@ class StopOnDivergence(Hook):
     """Ends the run if a loss or gradient is not finite, or if the loss has exploded.
 
     It is the first hook, so no other hook saves anything of a failed stretch. A loss has *exploded* when ``stretches``
-    stretches in a row have a mean loss above ``factor`` times the usual loss. The usual loss is the larger of the first
-    stretch's loss (of an untrained model) and the median of the latest stretches.
+    stretches in a row have a mean loss above a limit, ``factor`` times the usual loss (:func:`scaled`). The usual loss
+    is the larger of the first stretch's loss and the median of the latest stretches below their limit.
     """
 
     reads = ("loss", "gradient_norm")
@@ -60,7 +60,8 @@ class StopOnDivergence(Hook):
         self._order, self._settings, self._explain = order, settings, explain
         self._first: float | None = None
         self._losses, self._norms = deque[float](maxlen=_REMEMBERED), deque[float](maxlen=_NORMS_NAMED)
-        self._above: list[Stretch] = []
+        # The stretches above the limit, and the newest one; the norms of their steps are not yet in _norms.
+        self._recent: list[Stretch] = []
 
     def note(self, line: MetricsLine) -> None:
         """Restore the loss and gradient history of an interrupted run from a line of its metrics log."""
@@ -75,12 +76,17 @@ class StopOnDivergence(Hook):
         Raises:
             DivergenceError: a step failed; the message names the step, its batch, the cause and earlier gradient norms.
         """
+        self._recent.append(stretch)
         failure = _not_finite(stretch) or self._exploded(stretch)
-        norms = stretch.series["gradient_norm"]
         if failure:
-            self._norms.extend(norms[: max(failure.step - stretch.first, 0)].tolist())
+            self._keep_norms_before(failure.step)
             raise DivergenceError(self._message(failure))
-        self._norms.extend(norms.tolist())
+
+    def _keep_norms_before(self, step: int) -> None:
+        """Remember the recent stretches' norms of the steps before index ``step``, and forget these stretches."""
+        for stretch in self._recent:
+            self._norms.extend(stretch.series["gradient_norm"][: max(step - stretch.first, 0)].tolist())
+        self._recent.clear()
 
     def rehearse(self, stretch: Stretch) -> None:
         """Check one stretch alone; skip the rules that compare several stretches."""
@@ -95,17 +101,16 @@ class StopOnDivergence(Hook):
         usual = max(self._first, statistics.median(self._losses or [self._first]))
         limit = scaled(usual, self._settings.factor)
         if loss <= limit or not usual:
-            self._above.clear()
+            self._keep_norms_before(stretch.step)
             self._losses.append(loss)
             return None
-        self._above.append(stretch)
-        if len(self._above) < self._settings.stretches:
+        if len(self._recent) < self._settings.stretches:
             return None
-        start = self._above[0]
+        start = self._recent[0]
         step = start.first + int(np.argmax(start.series["loss"] > limit))
         return FailedStep(
             step,
-            f"the loss has exploded: its mean up to step {stretch.step} is {loss:.4g}, and {len(self._above)} "
+            f"the loss has exploded: its mean up to step {stretch.step} is {loss:.4g}, and {len(self._recent)} "
             f"stretches in a row were above {limit:.4g} (factor {self._settings.factor:g}, usual loss {usual:.4g}); "
             "the explosion began",
             limit,

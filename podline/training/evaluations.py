@@ -47,7 +47,7 @@ class Evaluate(Hook):
             run: the run to evaluate.
             write: writes an evaluation's line.
             probe: runs the model on the probe's images; called in a rehearsal.
-            decide: these deciders are called in order with each line, after it is written.
+            decide: deciders, which are called in order with each line, after it is written.
 
         Raises:
             SettingsError: the recipe names a measure that the kind does not have, or for which the data set has too
@@ -80,11 +80,11 @@ class Evaluate(Hook):
         return self._due[bisect.bisect_right(self._due, step)]
 
     def after(self, stretch: Stretch) -> None:
-        """Evaluate if the plan has an evaluation here."""
+        """Evaluate if the plan has an evaluation after this step."""
         self.at(stretch.step)
 
     def at(self, step: int) -> bool:
-        """Evaluate if the plan has an evaluation at this step; return whether it was completed.
+        """Evaluate if the plan has an evaluation after ``step`` steps; return whether it was completed.
 
         A run calls this when it resumes at a step whose evaluation was interrupted.
 

@@ -40,7 +40,7 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
 
     Raises:
         StoreError: a file cannot be written.
-        ArtifactError: the published file gives other outputs than the trained model.
+        ArtifactError: plain Keras cannot load the published file, or its outputs differ from the trained model's.
     """
     stock = exportable(model)
     store.publish_bytes(f"{run_folder}/{ARCHITECTURE}", (stock.to_json() + "\n").encode(), replace=True)
@@ -57,7 +57,11 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
 
 
 def _loaded(store: Store, name: str) -> Any:
-    """Load a published file with plain Keras."""
+    """Load a published file with plain Keras.
+
+    Raises:
+        ArtifactError: the file cannot be loaded.
+    """
     try:
         return keras.models.load_model(store.local(name), compile=False)
     except Exception as error:  # the code of any layer
@@ -75,7 +79,8 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
 
     Raises:
         StoreError: a file cannot be read.
-        ArtifactError: the weights have another checksum, or another file has changed.
+        ArtifactError: the checksum of the weights is not ``weights_sha256``, or the architecture has changed or cannot
+            be loaded.
     """
     model = network_of(store, run_folder)
     try:

@@ -80,7 +80,7 @@ _SHARES = {
 
 
 class Suggestion(Frozen):
-    """A suggested learning rate and its reasons; :class:`LearningRateResult` has the same fields."""
+    """A suggested learning rate and its reasons; :class:`LearningRateResult` describes these fields."""
 
     learning_rate: float
     floor: tuple[float, float] | None
@@ -89,13 +89,14 @@ class Suggestion(Frozen):
 
 
 def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRateResult:
-    """Train at a rising rate until the loss explodes, and derive a learning rate from the losses.
+    """Train at a rising rate until the loss explodes or all rates are tried; derive a rate from the losses.
 
     Raises:
         StoreError: the data set or the run does not exist.
-        SettingsError: recipe and data or devices do not fit, or the optimizer ignores the learning rate.
-        ArtifactError: the data set or the checkpoint has changed.
-        DivergenceError: the loss exploded at once, or never fell.
+        SettingsError: recipe and data or devices do not fit, the optimizer overrides the learning rate, or the run has
+            replaced the checkpoint since the request.
+        ArtifactError: the data set or the checkpoint has changed, or the checkpoint does not fit the recipe.
+        DivergenceError: the loss exploded in fewer than :data:`LEAST_STEPS` steps, or neither fell nor rose.
     """
     started = time.monotonic()
     store = open_store(spec.root)
@@ -253,8 +254,9 @@ def _smoothed(losses: npt.ArrayLike) -> _Curve:
 def explodes_at(losses: Sequence[float]) -> int | None:
     """Return the first step, from 0, whose loss has exploded, or None.
 
-    A loss has exploded if it is not finite, or if its moving average is four times the lowest average and twice the
-    highest one of the first steps. The second bound matters for trained weights, whose small losses vary by this much.
+    A loss has exploded if it is not finite, or if its moving average is above four times the lowest average so far and
+    above twice the highest one of the first :data:`LEAST_STEPS` steps. The second bound matters for trained weights,
+    whose small losses vary by this much. For negative losses see :func:`podline.training.divergence.scaled`.
     """
     values = np.asarray(losses, np.float64)
     finite = np.isfinite(values)
@@ -272,7 +274,8 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
     """Derive a learning rate from the losses of a search.
 
     Raises:
-        DivergenceError: there are too few losses, or the loss does not change.
+        DivergenceError: there are fewer than :data:`LEAST_STEPS` losses, or they neither fall nor rise by more than
+            their noise.
     """
     if len(losses) < LEAST_STEPS:
         raise DivergenceError(
@@ -286,12 +289,13 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
     # Differences of neighbouring losses contain no trend, so they give the noise of the mean of two averages.
     deviation = float(np.std(np.diff(bounded[: bottom + LEAST_STEPS]))) / math.sqrt(2)
     chance, fall = _CHANCE * deviation * math.sqrt((1 - _SMOOTHING) / 2), start - lowest
-    after = int(np.flatnonzero(curve < lowest + max(_LOST * fall, chance))[-1]) + 1
+    after = int(np.flatnonzero(curve <= lowest + max(_LOST * fall, chance))[-1]) + 1
     blow_up = float(rates[after]) if after < len(rates) else None
     if fall > chance:
         low = np.flatnonzero(curve <= start - _FLOOR * fall)
         floor = float(rates[low[0]]), float(rates[low[-1]])
-        begun = f"the loss falls from {start:.3g} to {lowest:.3g}; nine tenths of this fall happen at rates from"
+        fallen = "at least nine tenths of this fall are reached at rates from"
+        begun = f"the loss falls from {start:.3g} to {lowest:.3g}; {fallen}"
         return _in_the_floor(floor, blow_up, schedule, begun, rates[-1])
     if blow_up is not None:
         return _below_the_blow_up(blow_up)

@@ -44,7 +44,7 @@ _BLOCK = "gradient_norm/"
 
 
 class Finding(NamedTuple):
-    """A problem that a rule found; its fields are those of :class:`podline.documents.metrics_log.FindingLine`."""
+    """A problem that a rule found; :class:`podline.documents.metrics_log.FindingLine` describes its fields."""
 
     finding: FindingKind
     where: str
@@ -182,7 +182,10 @@ class _JudgesMeasures(Protocol):
 
 
 def judge_measures(findings: Findings, evaluation: EvaluationLine, objective: object, warmup: int) -> None:
-    """Record an objective's findings after the warm-up; during the warm-up outputs may be near zero."""
+    """Record an objective's findings after the warm-up, since outputs may be near zero before.
+
+    Objectives without a method ``faults`` have no findings.
+    """
     if isinstance(objective, _JudgesMeasures) and evaluation.step > warmup:
         findings.judged(_OF_MEASURES, evaluation.step, objective.faults(evaluation.measures))
 
@@ -203,7 +206,7 @@ class _Fit(NamedTuple):
     def fits_better(self, risen: bool) -> bool:
         """Return whether the training accuracy exceeds the evaluated one by more than sampling noise plus a gap.
 
-        The gap is smaller if the evaluated loss has ``risen``.
+        ``risen``: whether the evaluated loss has risen, which makes the gap smaller.
         """
         right = round(self.line.accuracy * self.line.examples)
         high = wilson_interval(right, self.line.examples).high
@@ -219,7 +222,7 @@ class JudgeOverfitting:
         self._fits, self._steps = list[_Fit](), list[StepsLine]()
 
     def note(self, line: MetricsLine) -> None:
-        """Add a line of the run: training steps or an evaluation."""
+        """Add a line of the run: training steps, or an evaluation after at least one step; ignore other lines."""
         if isinstance(line, StepsLine):
             self._steps.append(line)
         elif isinstance(line, EvaluationLine) and self._steps:
@@ -275,7 +278,7 @@ class JudgeStretches(Hook):
         self._is_first = True
 
     def note(self, line: MetricsLine) -> None:
-        """Restore the largest gradient norm of an interrupted run from a line of its metrics log."""
+        """Restore the largest gradient norm and the number of stretches from a line of an interrupted run's log."""
         if isinstance(line, StepsLine):
             self._seen, self._most = self._seen + 1, max(self._most, line.gradient_norm)
 

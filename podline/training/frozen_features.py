@@ -55,8 +55,9 @@ class FrozenFeatures:
         """Return the features for a training step, or None if each step must compute all layers.
 
         The result is None if images have no fixed number of views or are mixed in pairs; if augmentation may change
-        other fields in an unknown way; if the first layer with a kernel already trains or draws random numbers; if
-        weights have penalties; or if the features need more than :data:`MOST_BYTES`.
+        other fields in an unknown way; if the first layer with a kernel already trains or draws random numbers; if an
+        output of the model depends on no layer that trains; if weights have penalties; or if the features need more
+        than :data:`MOST_BYTES`.
         """
         given = images.augmentation
         unknown = given.beside_images is None or given.also or getattr(given, "mixes", False)

@@ -48,7 +48,7 @@ class Finished:
 
     @property
     def in_words(self) -> str:
-        """Describe the run and the parts of its state that are restored."""
+        """Describe the run: its name, the checksum of its weights, and its number of steps."""
         result = self.result
         return f"further from {result.run} (weights {result.weights_sha256[:12]}, {plural(self.steps, 'step')})"
 
@@ -56,14 +56,16 @@ class Finished:
         """Set ``state`` to the final state of the finished run.
 
         Raises:
-            SettingsError: the final state belongs to another model or optimizer.
+            SettingsError: the final state does not fit the model, the optimizer or the average of ``state``.
             ArtifactError: its last checkpoint is missing or damaged.
+            StoreError: its last checkpoint cannot be read.
         """
-        newest = next(iter(self.checkpoints.steps()), 0)
-        if newest != self.result.steps:
+        newest = next(iter(self.checkpoints.steps()), None)
+        if newest is None or newest != self.result.steps:
+            found = "that run has no checkpoint" if newest is None else f"its newest checkpoint is of step {newest}"
             raise ArtifactError(
-                f"further={self.result.run}: the newest checkpoint of that run is of step {newest}, expected its last "
-                f"step, {self.result.steps}; train that run again"
+                f"further={self.result.run}: {found}, expected one of its last step, {self.result.steps}; train that "
+                "run again"
             )
         arrays = self.checkpoints.arrays(self.checkpoints.describe(newest))
         try:

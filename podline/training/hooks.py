@@ -1,14 +1,15 @@
 """Hooks between stretches of steps. This module does not need TensorFlow.
 
-The hooks run in this order: stop (:mod:`podline.training.divergence`), clock, metrics, evaluation, checkpoint. So no
-hook records a loss that is not finite, and a checkpoint is written after all other outputs of its step.
+The hooks run in this order: :mod:`podline.training.divergence`, clock, metrics, findings, evaluation, the hooks of
+installed packages, checkpoint. So no hook records a loss that is not finite, and a checkpoint is written after all
+other outputs of its step.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -105,7 +106,13 @@ def _mean(values: npt.NDArray[np.float32]) -> float:
 
 
 class SaveCheckpoints(Hook):
-    """Saves a checkpoint every N steps or minutes and at the end. It runs last, after all other outputs."""
+    """Saves a checkpoint every N steps or minutes, of states that may be restored, and at the end.
+
+    It runs last, after all other outputs.
+
+    Attributes:
+        rehearsed: the cost of a checkpoint, after :meth:`rehearse`.
+    """
 
     def __init__(
         self, run: Run, clock: RunClock, protected_step: Callable[[], int | None], due: Callable[[int], bool]
@@ -115,15 +122,16 @@ class SaveCheckpoints(Hook):
         Args:
             run: the run whose state is saved.
             clock: measures the time that the run takes.
-            protected_step: returns the step whose state may be restored later; this step always gets a checkpoint.
-            due: returns whether a step must get a checkpoint.
+            protected_step: returns the step whose state may be restored later, or None; this step always gets a
+                checkpoint.
+            due: returns whether a step must get a checkpoint for another reason.
         """
         self._run, self._clock, self._protected_step, self._due = run, clock, protected_step, due
         self._saved, self._saved_step = time.monotonic(), -1
         self.rehearsed = CheckpointCost(0.0, 0)
 
     def next_stop(self, step: int) -> int:
-        """Return the next multiple of ``checkpoint_steps``; minutes are checked at the stops of other hooks."""
+        """Return the next multiple of ``checkpoint_steps``; minutes are checked at every stop."""
         return next_multiple(step, self._run.recipe.checkpoint_steps)
 
     def after(self, stretch: Stretch) -> None:
@@ -132,6 +140,7 @@ class SaveCheckpoints(Hook):
         Raises:
             DivergenceError: a variable is not finite; no checkpoint is written.
             ArtifactError: the data have changed; no checkpoint is written.
+            StoreError: the checkpoint cannot be written.
         """
         recipe, minutes = self._run.recipe, (time.monotonic() - self._saved) / 60
         late = bool(self._run.agreement.of_chief(minutes >= recipe.checkpoint_minutes))
@@ -143,8 +152,7 @@ class SaveCheckpoints(Hook):
         """Save, unless this step is already saved.
 
         Raises:
-            DivergenceError: as for :meth:`after`.
-            ArtifactError: as for :meth:`after`.
+            PodlineError: see :meth:`after`.
         """
         if self._saved_step != stretch.step:
             self.at(stretch.step)
@@ -158,7 +166,7 @@ class SaveCheckpoints(Hook):
         self._saved, self._saved_step = time.monotonic(), step
 
     def rehearse(self, stretch: Stretch) -> None:  # noqa: ARG002 (any weights will do)
-        """Write a complete checkpoint and read it back."""
+        """Write a complete checkpoint, read it back, and delete it."""
         self.rehearsed = self._run.checkpoints.rehearse(self._run.state.snapshot())
 
 
@@ -198,9 +206,16 @@ class InstalledHook(Hook):
             self._hook.after(stretch)
 
     def stop(self, stretch: Stretch) -> str:
-        """Return why the hook ends the run, or an empty text; for exceptions see :meth:`after`."""
+        """Return why the hook ends the run, or an empty text.
+
+        Raises:
+            SettingsError: the hook fails, or returns neither a text nor None.
+        """
         with explained(self._title):
-            return self._hook.stop(stretch)
+            reason = cast("object", self._hook.stop(stretch)) or ""
+            if not isinstance(reason, str):
+                raise TypeError(f"stop gives {reason!r}, expected the reason as text, or an empty text")
+            return reason
 
     def leaving(self, stretch: Stretch) -> None:
         """Call the hook; for exceptions see :meth:`after`."""

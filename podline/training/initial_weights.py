@@ -26,7 +26,7 @@ def stored_layers(store: Store, recipe: Recipe) -> Layers:
     """Return a recipe's initial weights by layer; empty if the recipe names none.
 
     Raises:
-        SettingsError: the file cannot be read, or has another checksum.
+        SettingsError: the file cannot be read, or its checksum is not that in the recipe.
         ArtifactError: the file is damaged.
     """
     init = recipe.init
@@ -45,15 +45,18 @@ def stored_layers(store: Store, recipe: Recipe) -> Layers:
 
 
 def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> InitialWeights:
-    """Load weights into the model and its moving average, for layers of equal name and shape.
+    """Load weights into the model and its moving average, for layers of equal name and shapes.
 
-    Either all variables of a layer are loaded, or none. A nested layer is also matched by the last component of its
-    path, if only one layer has this component.
+    Either all variables of a layer are loaded, or none. A layer without a layer of the same path in the file is matched
+    by the last component of its path, if this component is unique among the unmatched layers of model and file.
 
     Args:
         state: the state to change.
-        init: the name of the weights.
+        init: the recipe's setting, with file and checksum of the weights.
         stored: the weights; see :func:`stored_layers`.
+
+    Returns:
+        A description of the weights: which layers have them, and which layers do not fit, or are only on one side.
 
     Raises:
         SettingsError: no layer fits.
@@ -97,7 +100,7 @@ def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> In
 
 
 def _matched(stored: Layers, layers: dict[str, _Variables]) -> dict[str, str]:
-    """Map each layer of the model to a layer of the file: by full path, else by the last component of the path."""
+    """Map layers of the model to layers of the file: by full path, else by the last component, if it is unique."""
     sources = {name: name for name in layers if name in stored}
     single = [_unique(names) for names in (stored.keys() - sources.keys(), layers.keys() - sources.keys())]
     return sources | {name: single[0][last] for last, name in single[1].items() if last in single[0]}

@@ -106,9 +106,9 @@ class Hook(ABC):
 
     @abstractmethod
     def rehearse(self, stretch: Stretch) -> None:
-        """Run before the first step, without lasting effects; ``stretch`` has one step.
+        """Run before the first step of a start, without lasting effects; ``stretch`` has one step.
 
-        A hook of an installed package is called twice: with the first step of the run, and with the last.
+        A hook of an installed package is called twice: with the next step of the run, and with the last.
         """
 
 

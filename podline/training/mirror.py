@@ -1,24 +1,33 @@
 """Keeps the run of a bucket in a local folder during training, while a thread uploads its files.
 
 Training does not wait for the store, and during an outage only the uploads are late. A run can resume from every
-state of the uploads: a checkpoint's arrays are uploaded before its description, the log before both, and the completion
-record last.
+state of the uploads: the log and a checkpoint's arrays are uploaded before its description, and the completion record
+last.
 
-The folder stays until the run is done and completely uploaded. A start resumes from the newer checkpoint: of the folder
-or of the bucket, and of the folder if both are equal. This module does not need TensorFlow.
+The folder stays until the run is done and completely uploaded, or another machine takes over the run. A start resumes
+from the newer checkpoint: of the folder or of the bucket, and of the folder if both are equal. This module does not
+need TensorFlow.
 """
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import threading
 import time
+import traceback
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from podline.base.errors import OtherWriterError, PodlineError, PreemptedError, StoreUnavailableError
+from podline.base.errors import (
+    OtherWriterError,
+    PodlineError,
+    PreemptedError,
+    StoreUnavailableError,
+    UnexplainedError,
+    one_line,
+)
 from podline.base.progress import Reporter
 from podline.base.stopwatch import measured
 from podline.documents.metrics_log import EVENTS, METRICS
@@ -41,12 +50,14 @@ def fetch_run(store: Store, folder: str, near: FolderStore) -> None:
     """
     wanted = {f"{folder}/{name}" for name in (SPEC, METRICS, EVENTS)}
     checkpoints = f"{CheckpointFolder(store, folder, '').folder}/"
-    names = [name for name in store.list(folder) if name in wanted or name.startswith(checkpoints)]
+    # In this order, an interrupted call leaves no description of a checkpoint whose arrays are missing.
+    there = (name for name in store.list(folder) if name in wanted or name.startswith(checkpoints))
+    names = sorted(there, key=partial(_turn, folder))
     for name, path in zip(names, store.locals(names), strict=True):
-        target = near.local(name)
-        with explained("write", target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+        with near.workspace("fetching") as place:
+            with explained("write", near.local(name)):
+                shutil.copyfile(path, place / "copy")
+            near.publish_file(place / "copy", name, replace=True)
 
 
 class Mirror:
@@ -68,14 +79,19 @@ class Mirror:
 
     @property
     def lost(self) -> bool:
-        """Return whether the store has been unavailable for longer than ``patience``, or refuses an upload."""
+        """Return whether uploads have ended: the store was unavailable for ``patience`` seconds, or an upload failed.
+
+        An upload also fails if another machine has taken over the run.
+        """
         return self._failure is not None
 
     def __enter__(self) -> Self:
-        """Fetch the run if the store's copy is newer, and start the thread.
+        """Fetch the run if the store's copy is newer, else upload the local one; start the thread.
 
         Raises:
             StoreUnavailableError: the store does not answer.
+            StoreError: a file cannot be read or written.
+            OtherWriterError: another machine has taken over the run.
         """
         self.near.sweep()
         here, there = (self._newest(store) for store in (self.near, self._far))
@@ -97,7 +113,8 @@ class Mirror:
         """Upload the remaining files, and delete the local folder if the run is done.
 
         Raises:
-            StoreUnavailableError: the store is still unavailable; the run stays on this machine.
+            PodlineError: the store is still unavailable, or an upload failed; the run stays on this machine. An error
+                of the body other than :class:`PreemptedError` is raised instead.
             OtherWriterError: another machine has taken over the run; this machine deletes its copy.
         """
         self._ending.set()
@@ -108,25 +125,34 @@ class Mirror:
         if isinstance(self._failure, OtherWriterError):
             shutil.rmtree(self.near.local(self._folder), ignore_errors=True)
             raise self._failure from error
-        if self._failure is not None and (error is None or isinstance(error, PreemptedError)):
-            raise type(self._failure)(
+        if self._failure is not None:
+            message = (
                 f"{self._failure}; the run is kept in {self.near.local(self._folder)}; run the same command on this "
                 "machine to resume it"
-            ) from error
-        if error is None:
+            )
+            if error is None or isinstance(error, PreemptedError):
+                raise type(self._failure)(message) from error
+            self._reporter.warn(message)
+        elif error is None:
             shutil.rmtree(self.near.local(self._folder), ignore_errors=True)
 
     def _newest(self, store: Store) -> int:
         return next(iter(CheckpointFolder(store, self._folder, "").steps()), -1)
 
     def _keep_bringing(self) -> None:
-        while True:
-            last = self._ending.is_set()
-            done = self._tried()
-            if self.lost or (last and done):
-                return
-            # At the end no training runs, so this thread need not wait for new files.
-            self._ending.wait(_EVERY_SECONDS) if done else time.sleep(_RETRY_SECONDS)
+        try:
+            while True:
+                last = self._ending.is_set()
+                done = self._tried()
+                if last and done:
+                    return
+                # At the end no training runs, so this thread need not wait for new files.
+                self._ending.wait(_EVERY_SECONDS) if done else time.sleep(_RETRY_SECONDS)
+        except PodlineError as error:
+            self._failure = error
+        except Exception as error:
+            traceback.print_exc()
+            self._failure = UnexplainedError(f"cannot upload {self._folder}: {type(error).__name__}: {one_line(error)}")
 
     def _tried(self) -> bool:
         try:
@@ -137,10 +163,7 @@ class Mirror:
                 self._away_since = now
                 self._reporter.warn(f"{error}; training goes on, for up to {self._patience:g} s without the store")
             if now - self._away_since >= self._patience:
-                self._failure = error
-            return False
-        except PodlineError as error:
-            self._failure = error
+                raise
             return False
         if self._away_since is not None:
             self._reporter.log(f"{self._far.uri} is back; all files are uploaded")
@@ -152,9 +175,14 @@ class Mirror:
         if writer := writer_of(self._far, self._folder):
             writer.unless_lost()
         changed = False
-        for name in sorted(self.near.list(self._folder), key=_turn):
-            with contextlib.suppress(FileNotFoundError):  # a checkpoint was replaced during the upload
-                changed |= self._bring_file(name, self.near.local(name))
+        for name in sorted(self.near.list(self._folder), key=partial(_turn, self._folder)):
+            path = self.near.local(name)
+            with explained("upload", path):
+                try:
+                    changed |= self._bring_file(name, path)
+                except FileNotFoundError as error:
+                    if error.filename != str(path):  # if equal, a checkpoint was replaced during the upload
+                        raise
         if changed:
             folder = CheckpointFolder(self.near, self._folder, "").folder
             there = set(self.near.list(folder))
@@ -175,8 +203,8 @@ class Mirror:
         return True
 
 
-def _turn(name: str) -> tuple[int, str]:
-    """Return the sort key of uploads: a file is uploaded before those that refer to it."""
-    if "/stages/" in name:
+def _turn(folder: str, name: str) -> tuple[int, str]:
+    """Return the sort key of copies: a file of a run's folder is copied before those that refer to it."""
+    if name.startswith(f"{folder}/stages/"):
         return 2, name
-    return int("/checkpoints/" in name and name.endswith(".json")), name
+    return int(name.startswith(f"{folder}/checkpoints/") and name.endswith(".json")), name

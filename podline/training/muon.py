@@ -50,7 +50,7 @@ class Muon(keras.optimizers.Optimizer):
         self.filter_axes: Mapping[int, int | None] = {}
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Create one moment for each convolution kernel, and two for every other variable."""
+        """Create one moment for each kernel that is orthogonalised, and two for every other variable."""
         if self.built:
             return
         super().build(variables)
@@ -59,7 +59,7 @@ class Muon(keras.optimizers.Optimizer):
         self._moments = [self._moments_of(variable) for variable in variables]
 
     def _axis_of(self, variable: keras.Variable) -> int | None:
-        """Return the axis of a convolution's filters; None for other variables, and for kernels with one filter."""
+        """Return the axis of a kernel's filters; None for kernels with one filter, and for variables of Adam."""
         axis = self.filter_axes.get(id(variable), -1)
         is_convolution = len(variable.shape) == 4 and "kernel" in variable.name
         return axis if axis is not None and is_convolution and variable.shape[axis] > 1 else None
@@ -102,9 +102,9 @@ class Muon(keras.optimizers.Optimizer):
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """Return a float32 matrix (rows, columns) with its singular vectors and singular values of 0.7 to 1.2.
+    """Return a float32 matrix (rows, columns) with the same singular vectors, and singular values of 0.68 to 1.2.
 
-    This is the iteration of Newton and Schulz with Jordan's coefficients. Singular values below a hundredth of the norm
+    This is the iteration of Newton and Schulz with Jordan's coefficients. Singular values below a fiftieth of the norm
     stay smaller.
     """
     wide = matrix.shape[0] <= matrix.shape[1]

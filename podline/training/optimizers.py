@@ -101,7 +101,7 @@ def _scale_steps(optimizer: Any, factors: Sequence[float], decays: Sequence[floa
 
 
 def _decay_of(settings: OptimizerSettings) -> float:
-    """Return the weight decay of the settings, or else the default of Keras's optimizer."""
+    """Return the weight decay of the settings, or else the default of Keras's optimizer; 0 for other optimizers."""
     if settings.weight_decay is not None or settings.kind not in KERAS_OPTIMIZERS:
         return settings.weight_decay or 0.0
     return inspect.signature(_keras_class(settings.kind).__init__).parameters["weight_decay"].default or 0.0

@@ -95,7 +95,8 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
     """Plan the training of a recipe on a data set.
 
     Raises:
-        SettingsError: a batch is larger than the split, or a duration, the schedule or the augmentation is invalid.
+        SettingsError: a batch is larger than the split, no example would be held out, a decision has no evaluations to
+            decide by, or a duration, the schedule or a setting of the kind does not fit the data set.
     """
     examples = manifest.split(TRAIN).records
     try:
@@ -156,10 +157,11 @@ def plan_batches(recipe: Recipe, manifest: Manifest, reader: SplitReader, first_
 
 
 def examples_by_phase(recipe: Recipe, examples: int) -> list[tuple[Recipe, int]]:
-    """Return each phase's recipe and number of examples, for a training split of ``examples``.
+    """Return each phase's recipe and the number of examples in its batches, for a training split of ``examples``.
 
     Raises:
         ValueError: a batch is larger than the split.
+        SettingsError: the schedule does not fit the duration.
     """
     epochs = Epochs(examples - round(recipe.validation_share * examples), recipe.batch_size, _later_batch_sizes(recipe))
     phases = _phases(recipe, recipe.duration.in_steps(epochs), epochs)
@@ -189,8 +191,8 @@ def _later_batch_sizes(recipe: Recipe) -> list[tuple[int, int]]:
 def _evaluations(recipe: Recipe, total: int, epochs: Epochs) -> tuple[int, ...]:
     """Return the steps after which an evaluation follows.
 
-    If the batch size is constant, the steps are equally far apart. If it changes, the n-th evaluation follows after n
-    times the epochs of ``evaluate_every``.
+    The last one follows after ``total`` steps. The others are equally far apart or, if the batch size changes and
+    ``evaluate_every`` is in epochs, the n-th one follows after n times these epochs.
     """
     every = recipe.evaluate_every
     if every is None or not recipe.evaluates:

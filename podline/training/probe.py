@@ -1,4 +1,4 @@
-"""Measures every layer's output for a few fixed images."""
+"""Measures the outputs of all layers for a few fixed images."""
 
 # pyright: standard
 from __future__ import annotations
@@ -42,7 +42,10 @@ class Probe:
         self._look = tf.function(self._on_devices, autograph=False)
 
     def figures(self) -> ProbeFigures:
-        """Return the statistics of the model's current state; an infinite magnitude becomes the largest float32."""
+        """Return the statistics of the model's current state.
+
+        An infinite magnitude becomes the largest float32, and NaN becomes 0.
+        """
         dead, largest, spreads = (self._strategy.experimental_local_results(value)[0] for value in self._look())
         finite = np.nan_to_num(largest.numpy()).tolist()
         layers = [

@@ -8,7 +8,6 @@ without the check.
 # pyright: standard
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import subprocess
 import sys
@@ -18,7 +17,9 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
+from podline import __version__
 from podline.base.arrays import Array
 from podline.base.errors import ArtifactError, SettingsError
 from podline.base.progress import Reporter
@@ -37,7 +38,8 @@ from podline.training.export import answers_of, export_model, require_equal_answ
 
 _PROCESSES = 2
 _FOLDER, _IMAGES, _VARIABLES, _ANSWERS = "published", "images.npy", "variables-{}.json", "answers-{}.npz"
-_PACKAGES = ("keras", "tensorflow", "podline")
+# Not the names of distributions: on a TPU, tensorflow-tpu provides the module tensorflow.
+_VERSIONS = {"keras": keras.__version__, "tensorflow": tf.__version__, "podline": __version__}
 
 
 def require_reloadable(store: Store, recipe: Recipe, model: keras.Model, images: Array, reporter: Reporter) -> None:
@@ -55,8 +57,7 @@ def require_reloadable(store: Store, recipe: Recipe, model: keras.Model, images:
     """
     if recipe.model.kind in MODELS.shipped:
         return
-    versions = {name: importlib.metadata.version(name) for name in _PACKAGES}
-    described = {"architecture": model.to_json(), "code": recipe.code, "versions": versions}
+    described = {"architecture": model.to_json(), "code": recipe.code, "versions": _VERSIONS}
     name = f"architectures/{digests.of_json(described)}.json"
     if store.exists(name):
         return
@@ -66,7 +67,7 @@ def require_reloadable(store: Store, recipe: Recipe, model: keras.Model, images:
             _check(near, recipe.model.kind, model, images)
     except ArtifactError as error:
         raise SettingsError(f"model {recipe.model.kind}: {error}") from error
-    store.publish_json(name, {"model": recipe.model.kind, "code": recipe.code, "versions": versions}, replace=True)
+    store.publish_json(name, {"model": recipe.model.kind, "code": recipe.code, "versions": _VERSIONS}, replace=True)
 
 
 def _check(near: FolderStore, kind: str, model: keras.Model, images: Array) -> None:

@@ -1,6 +1,6 @@
 """Rehearses a training: does everything once on the first batch, then restores the state.
 
-A rehearsal takes a step of each phase, evaluates a batch, runs the probe, writes and reads back a checkpoint, and
+A rehearsal takes a few steps of each phase, evaluates a batch, runs the probe, writes and reads back a checkpoint, and
 calls every hook. Failures appear within seconds, as permanent errors with their cause. Durations are measured,
 which gives an estimate of the whole run. The rehearsal runs in training's own process and reuses its graph, so it costs
 a few steps and no second start; only later phases have graphs of their own.
@@ -84,7 +84,7 @@ def rehearse_later_phases(run: Run, step: int) -> list[StepTimes]:
     """Take a few steps of each phase after the phase of ``step``; leave the run's state unchanged.
 
     Returns:
-        The measured times, one entry per phase.
+        The measured times, one entry per phase; empty if no phase follows.
 
     Raises:
         SettingsError: a phase fails; the message has the cause.
@@ -122,7 +122,7 @@ def _timed(run: Run, step: int, steps: PhasedSteps, first: float) -> StepTimes:
 def rehearse(
     run: Run, step: int, steps: PhasedSteps, hooks: Sequence[Hook], later: Sequence[StepTimes] = ()
 ) -> Preflight:
-    """Rehearse the run once; leave its state, logs and folder unchanged.
+    """Rehearse the run once; leave its state, logs and folder unchanged. The store remembers the passed checks.
 
     Args:
         run: the run to rehearse.
@@ -133,20 +133,18 @@ def rehearse(
 
     Raises:
         SettingsError: a batch does not fit into memory, or a step, a hook or the loss fails; the message has the cause.
-        ArtifactError: an example has an impossible target; the message names the example, its shard and byte offset.
-        DivergenceError: the loss of the first batch is not finite.
+        ArtifactError: an example has an impossible target (the message names the example, its shard and byte offset),
+            or a checkpoint is not read back as it was written.
+        DivergenceError: the loss of the first batch, or its gradient, is not finite.
         StoreError: checkpoints cannot be written.
     """
     started = time.monotonic()
     run.reporter.log("rehearsal: one step, one batch of the evaluation, one checkpoint, every hook")
     if devices.describe(run.strategy).endswith("cpu"):
         shape = run.manifest.image_shape
-        sizes = [
-            phase.recipe.batch_size // phase.recipe.accumulate
-            for phase in run.plan.phases
-            if run.batches(phase).image_shape == shape
-        ]
-        _require_memory(run.state.model, max(sizes, default=0) // run.agreement.processes, available_memory())
+        for recipe in (phase.recipe for phase in run.plan.phases if run.batches(phase).image_shape == shape):
+            parts = recipe.accumulate * run.agreement.processes
+            _require_memory(run.state.model, recipe.batch_size, parts, available_memory())
     _look_at_examples(run)
     before = run.state.snapshot()
     with permanent(run.spec):
@@ -195,7 +193,7 @@ def _estimate(run: Run, step: int, times: Sequence[StepTimes], hooks: Sequence[H
 
 
 def _look_at_examples(run: Run) -> None:
-    """Check all examples for impossible targets without decoding their images.
+    """Check all training examples for impossible targets without decoding their images.
 
     This reads every record, so the store remembers that the training split of a manifest passed.
     """
@@ -225,14 +223,24 @@ def _look_at_examples(run: Run) -> None:
         run.shared.publish_json(name, {"dataset": run.manifest.folder, **described}, replace=True)
 
 
-def _require_memory(model: keras.Model, batch_size: int, available: int | None) -> None:
-    """Check that memory has room for the outputs of convolutions and dense layers, which the backward pass needs."""
+def _require_memory(model: keras.Model, batch_size: int, parts: int, available: int | None) -> None:
+    """Check that memory has room for the outputs of convolutions and dense layers, which the backward pass needs.
+
+    Args:
+        model: the model.
+        batch_size: examples in a step.
+        parts: number of equal parts of a batch, of which this process has one in memory at a time.
+        available: the free bytes; None if unknown.
+    """
     outputs: list[Any] = [layer.output for layer in model.layers if isinstance(layer, _KEPT_OUTPUTS)]
-    needed = batch_size * sum(tf.as_dtype(output.dtype).size * math.prod(output.shape[1:]) for output in outputs)
+    each = sum(tf.as_dtype(output.dtype).size * math.prod(output.shape[1:]) for output in outputs)
+    needed = batch_size // parts * each
     if available is not None and needed > available:
+        most = available // each * parts
+        smaller = f"a batch_size of at most {most}, or " if most else ""
         raise SettingsError(
             f"batch_size={batch_size} needs more than {size(needed)} of memory for a step vs {size(available)} free; "
-            f"choose a batch_size of at most {batch_size * available // needed}, or a narrower model"
+            f"choose {smaller}a narrower model"
         )
 
 

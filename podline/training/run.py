@@ -67,7 +67,8 @@ def initial_state(
     """Return the initial state of training; ``strategy`` is from :func:`configure_process`.
 
     Raises:
-        SettingsError: the number of replicas does not divide the batch size.
+        SettingsError: a batch size is not divisible by the number of replicas times ``accumulate``; or the model or the
+            optimizer cannot be built.
     """
     for _, phase in recipe.by_phase:
         devices.require_divisible(phase.batch_size, phase.accumulate, strategy)
@@ -109,8 +110,9 @@ class Trainer:
             The description of the weights that were taken from a file, or None.
 
         Raises:
-            SettingsError: the other run's state, or the file, does not fit.
+            SettingsError: the other run's state, or the file, does not fit, or the file cannot be read.
             ArtifactError: the other run's state, or the file, is damaged.
+            StoreError: the other run's state cannot be read.
         """
         if self.base:
             self.base.restore(self.state)
@@ -138,7 +140,7 @@ class Trainer:
         """Set the state to a snapshot of any phase.
 
         Raises:
-            ArtifactError: the snapshot belongs to another model or optimizer.
+            ArtifactError: the snapshot does not fit this model, its optimizer or its average.
         """
         step = int(arrays.get(STEPS, 0)) - self.state.steps_before
         with self.strategy.scope():
@@ -167,8 +169,8 @@ class Trainer:
         """Return the model for the images of a phase; only the phase's layers are trainable.
 
         Raises:
-            SettingsError: ``trainable_layers`` names a layer that the model does not have, or a layer needs
-                images of the model's own shape.
+            SettingsError: ``trainable_layers`` names a layer that the model does not have, or leaves no variable to
+                train; or a layer needs images of the model's own shape.
         """
         self.state.let_train(phase.recipe.trainable_layers)
         return _for_images(self.state.model, self.batches(phase).image_shape)
@@ -189,7 +191,7 @@ class Trainer:
             features: the outputs of frozen layers; then batches have row numbers of their tables instead of images.
 
         Raises:
-            SettingsError: see :meth:`network`.
+            SettingsError: see :meth:`network` and :class:`podline.training.steps.TrainingSteps`.
         """
         recipe, network = phase.recipe, self.network(phase)
         with self.strategy.scope():
@@ -220,8 +222,8 @@ def build_trainer(
     """Build the trainer of a recipe, with a fresh model; :meth:`Trainer.load_start` loads initial weights.
 
     Raises:
-        StoreError: the data set, or the run to train further, does not exist.
-        SettingsError: the recipe does not fit the data set or the devices.
+        StoreError: the data set does not exist or cannot be read.
+        SettingsError: the recipe does not fit the data set or the devices, or the run to train further is not finished.
         ArtifactError: the data set, or the run to be trained further, is damaged.
     """
     base = finished(store, recipe.further) if recipe.further else None
@@ -297,7 +299,7 @@ class Run(Trainer):
         self.reporter.log(message)
 
     def features(self, phase: Phase) -> FrozenFeatures | None:
-        """Return the precomputed features of a phase's frozen layers on a single CPU device, if possible; else None."""
+        """Return the features of a phase's frozen layers, computed once each; None if impossible, or not on one CPU."""
         alone = self.strategy.num_replicas_in_sync == 1 and devices.describe(self.strategy).endswith("cpu")
         return FrozenFeatures.of(self.network(phase), self.batches(phase)) if alone else None
 

@@ -93,8 +93,8 @@ def build_schedule(settings: ScheduleSettings, total_steps: int, epochs: Epochs,
         first: the step at which the schedule begins.
 
     Raises:
-        SettingsError: the warm-up is as long as the training; boundaries are not in order; or an interval is below one
-            step, or given in epochs although the batch size changes.
+        SettingsError: the warm-up is not shorter than ``total_steps``; boundaries are not in ascending order; or an
+            interval is below one step, or given in epochs although the batch size changes.
     """
     warmup = settings.warmup.of(total_steps, epochs)
     if warmup >= total_steps:

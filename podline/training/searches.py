@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from podline.base.errors import ArtifactError, StoreError
+from podline.base.errors import ArtifactError, SettingsError, StoreError
 from podline.base.progress import Reporter
 from podline.documents.manifest import manifest_digest
 from podline.ledger.inventory.catalogue import dataset_for, training_of
@@ -35,17 +35,23 @@ def learning_rate_spec(
         recipe: the recipe to search for; if ``run`` is given, the run's recipe is used instead.
         reporter: reports which of several data sets is used.
         run: the run from whose newest checkpoint the search begins.
-        fingerprint: the start of the data set's fingerprint; by default the run's data set, or the newest.
+        fingerprint: the start of the data set's fingerprint; by default the run's data set or, without a run, the
+            newest.
         choices: changes to the recipe.
         **values: values of ``low``, ``high``, ``steps`` and ``strategy`` that differ from the defaults.
 
     Raises:
         StoreError: the data set, the run, or a checkpoint of the run does not exist.
-        SettingsError: the run used another data set, or a value is invalid.
+        SettingsError: the run's data set is not that of ``recipe`` and ``fingerprint``, or a value is invalid.
     """
     begins: dict[str, Any] = {}
     if run:
         training, checkpoint = training_of(store, run, recipe), _newest_checkpoint(store, run)
+        if not training.fingerprint.startswith(fingerprint or ""):
+            raise SettingsError(
+                f"got fingerprint={fingerprint}, but run {run} was trained on the data set {training.fingerprint}; "
+                "leave the fingerprint out"
+            )
         recipe, fingerprint = training.recipe, training.fingerprint
         begins = {"run": run, "checkpoint_step": checkpoint.step, "checkpoint_sha256": checkpoint.sha256}
     recipe = settled(store, (choices or Choices()).apply(recipe))

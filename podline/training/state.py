@@ -142,7 +142,7 @@ class TrainingState:
         """Set all variables and the number of steps to a snapshot.
 
         Raises:
-            ArtifactError: the snapshot has other groups, types or shapes.
+            ArtifactError: groups, types or shapes of the snapshot differ from those of this state.
         """
         groups = self._groups()
         left = [

@@ -374,6 +374,9 @@ def permanent(spec: TrainSpec) -> Iterator[None]:
     """Convert a failure of the first step to a permanent error, because every retry would fail as well.
 
     Errors of unavailable devices, such as ``UnavailableError``, stay unchanged.
+
+    Raises:
+        SettingsError: the body does not fit into memory, or raised an error of the model, the loss or a hook.
     """
     try:
         yield

@@ -28,7 +28,7 @@ class EventFile:
     """Writes the event file of a run."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin a new file; a resumed run first writes its existing lines.
+        """Begin a new file, in place of an earlier start's; the caller first writes the lines of earlier starts.
 
         Raises:
             StoreError: the file cannot be written.

@@ -1,7 +1,8 @@
 """Explains a diverged loss: computes the loss of each example of the failing batch, and names the failing examples.
 
 The device continues until the next stop, so the weights before the failing step are lost. The losses are computed with
-the weights after the stretch or, if those are not finite, with the newest saved weights.
+the present weights or, if those are not finite, with the newest weights saved before the failing step, or else with the
+initial ones.
 """
 
 # pyright: standard
@@ -39,7 +40,8 @@ def explain(run: Run, failure: FailedStep) -> str:
     """Return the cause of a failure and its remedy, in a few lines; this may change the state of the failed run.
 
     The text names the examples whose loss is not finite, with file and byte offset, and the first layer, loss term or
-    gradient that is not finite. Otherwise the text says that no single example is the cause.
+    gradient that is not finite; or, after an explosion, the few examples with most of the batch's loss. Otherwise the
+    text says that no single example is the cause.
     """
     run, whose = _with_finite_weights(run, failure.step)
     phase = run.plan.phase(failure.step)
@@ -72,7 +74,7 @@ def explain(run: Run, failure: FailedStep) -> str:
 
 
 def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput, reader: SplitReader) -> str:
-    """Return why an evaluation's loss is not finite: examples (which are listed), the weights or the device."""
+    """Return why an evaluation's loss is not finite: examples (the first are listed), the weights or the device."""
     with tf.device("CPU:0"):
         fresh = _BatchCheck(kind_of(run.recipe).model(run.recipe, run.manifest), objective)
     check = _BatchCheck(run.on_cpu(run.state.evaluated), objective)
@@ -99,9 +101,12 @@ def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput,
 
 
 def _with_finite_weights(run: Run, step: int) -> tuple[Run, str]:
-    """Return the run with finite weights (current, newest saved or initial), and a description of the weights."""
+    """Return the run with finite weights, and a description of the weights.
+
+    These are the present weights, the newest ones saved up to ``step``, or the initial ones.
+    """
     if all(np.isfinite(variable).all() for variable in run.state.model.trainable_variables):
-        return run, "the weights after the stretch of this step"
+        return run, f"the weights after step {run.state.step}"
     for there in run.checkpoints.steps():
         if there <= step:
             try:
@@ -191,7 +196,7 @@ class _BatchCheck:
             _first(layers, "the outputs before it are finite")
             or _first(of_terms | of_penalties, "the output of every layer is finite")
             or _first(backward, "the loss and the gradients of the layers after it are finite")
-            or _first(norm, "the loss and every gradient is finite")
+            or _first(norm, "the loss and all gradients are finite")
         )
 
 

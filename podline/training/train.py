@@ -75,7 +75,7 @@ def train(spec: TrainSpec, reporter: Reporter) -> TrainResult:
         SettingsError: the recipe does not fit the data set, or the run was a champion.
         ArtifactError: the data set does not match its manifest or the spec, or changed while it was read.
         OtherWriterError: another process has taken over the run.
-        DivergenceError: a loss is not finite.
+        DivergenceError: a loss, a gradient or a weight is not finite, or the loss exploded.
         PreemptedError: SIGTERM arrived; the progress is saved.
         PrunedError: the search pruned this trial; the progress is saved.
         WorkerLostError: one of several workers did not start, or was lost.
@@ -130,8 +130,9 @@ def _require_shares(recipe: Recipe, hosts: int) -> None:
 def _writing(
     spec: TrainSpec, store: Store, agreement: Agreement, reporter: Reporter
 ) -> Iterator[tuple[Store, Callable[[], bool]]]:
-    """Yield the output store of this process, and a function that returns whether it has lost the right to write.
+    """Yield the output store of this process, and a function that returns whether the training must end.
 
+    It must end if another process has taken over the run, or if the uploads to a bucket have ended with an error.
     The chief writes to the store, or to a local mirror of a bucket. Other workers write to copies of the chief's run
     folder. Thus every process reads the same files, and restores the same states.
     """
@@ -162,7 +163,7 @@ def _copy_open_files(store: FolderStore, folder: str) -> None:
 
 
 def preflight(spec: PreflightSpec, reporter: Reporter) -> Preflight:
-    """Rehearse the training of a recipe from its beginning, and delete all outputs.
+    """Rehearse the training of a recipe from its beginning; the store keeps only which checks passed.
 
     Raises:
         PodlineError: see :func:`train` and :func:`podline.training.rehearsal.rehearse`.

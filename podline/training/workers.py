@@ -114,7 +114,7 @@ def _missing(cluster: Cluster, seconds: float) -> str:
         for place, address in enumerate(cluster.addresses)
         if place != cluster.place and not _answers(address)
     ]
-    who = f"{', '.join(silent)} does not answer" if silent else "all answer, but not all have joined"
+    who = f"no answer from {', '.join(silent)}" if silent else "all answer, but not all have joined"
     return (
         f"got fewer workers than the {len(cluster.addresses)} expected within {seconds:g} s: {who}; "
         "start every one of them with the same command"

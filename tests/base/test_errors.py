@@ -13,9 +13,16 @@ PROJECT = Path(__file__).parents[2]
 
 
 def test_an_error_keeps_its_class_and_message_across_json() -> None:
+    class StoreError(errors.PrunedError):
+        """A class of a package, with the name of one of ours and arguments of its own."""
+
+        def __init__(self, step: int, why: str) -> None:
+            super().__init__(f"{why} at step {step}")
+
     # One that is unknown is neither lost nor retried.
     for document, kind, message in (
         (errors.HangError("no progress for 60 s").to_json(), errors.HangError, "no progress for 60 s"),
+        (StoreError(7, "flat").to_json(), errors.PrunedError, "flat at step 7"),
         ({"type": "KeyError", "message": "x"}, errors.PodlineError, "KeyError: x"),
     ):
         back = errors.from_json(document)

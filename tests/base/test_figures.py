@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -32,10 +33,19 @@ def test_a_metric_is_written_with_its_interval_where_one_is_known(name: str, met
         (figures.duration, 59.6, "1 min"),
         (figures.duration, 3599.7, "1 h"),
         (figures.duration, 11_520, "3 h 12 min"),
+        (figures.size, 1, "1 byte"),
         (figures.size, 1000, "1.0 kB"),
+        (figures.size, 999_960, "1.0 MB"),
         (figures.size, 24_846_000, "24.8 MB"),
+        (figures.size, 999_960_000, "1.0 GB"),
         (figures.short_count, 412_310, "412,310"),
+        (figures.short_count, 999_700_000, "1 billion"),
+        (figures.pflop, 2834.0, "2,834 PFLOP"),
         (figures.short_count, 10.49e9, "10.5 billion"),
+        (figures.short_count, 999.9e6, "1 billion"),
+        (figures.short_count, 2.5e15, "2,500 trillion"),
+        (figures.pflop, 0.5151, "0.515 PFLOP"),
+        (figures.pflop, 1234.5, "1,234 PFLOP"),
         (figures.rounded, 0.00025, "0.00025"),
         (figures.rounded, -2.5e-6, "-0.0000025"),
         (figures.rounded, 123_456.7, "123,457"),
@@ -46,3 +56,12 @@ def test_a_metric_is_written_with_its_interval_where_one_is_known(name: str, met
 )
 def test_each_kind_of_quantity_has_one_rounding(write: Callable[[float], str], number: float, text: str) -> None:
     assert write(number) == text
+
+
+@pytest.mark.parametrize("write", [figures.short_count, figures.rate, figures.pflop, figures.size, figures.rounded])
+def test_no_number_near_a_power_of_ten_is_written_with_an_exponent_or_a_thousand_of_a_unit(
+    write: Callable[[float], str],
+) -> None:
+    begin = 0 if write == figures.size else -5
+    for number in (share * 10.0**power for power in range(begin, 15) for share in (0.9994, 0.9996, 0.99996, 1, 1.0006)):
+        assert not re.search(r"e[+-]|1,?000(\.0)? [kMGmb]", write(number)), number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,6 +21,7 @@ from killed_conversions import signalled_at, start
 
 from podline.base.errors import ChildKilledError, PodlineError, StoreUnavailableError
 from podline.base.progress import silent
+from podline.beam_jobs import jobs
 from podline.beam_jobs.conversion import convert
 from podline.beam_jobs.jobs import job_folder
 from podline.data import shards
@@ -162,6 +165,26 @@ def test_an_interrupted_job_is_continued_by_its_machine_alone(
     assert stores["ours"].list("jobs") == []
     with job_folder(stores["ours"], spec) as later:
         assert later != first
+
+
+def test_a_job_that_begins_while_the_same_job_ends_keeps_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second conversion reads the note just before the first deletes it; here both are in one process."""
+    store = open_store(tmp_path / "root")
+    spec, flock = images_spec(str(tmp_path / "root"), tmp_path), fcntl.flock
+    with contextlib.ExitStack() as first:
+        name = first.enter_context(job_folder(store, spec))
+        store.publish_bytes(f"{name}/batch", b"x")
+
+        def ended_first(file: int, how: int) -> None:
+            flock(file, how)
+            first.close()
+
+        monkeypatch.setattr(jobs, "fcntl", SimpleNamespace(flock=ended_first, LOCK_EX=fcntl.LOCK_EX))
+        with job_folder(store, spec) as again:
+            assert (again, store.list("jobs")) == (name, [f"{name}/batch"])
+    assert store.list("jobs") == []
 
 
 @pytest.mark.parametrize("deleted", [False, True])

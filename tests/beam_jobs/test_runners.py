@@ -228,7 +228,7 @@ def test_batches_are_decoded_as_here_once_and_again_where_a_worker_was_lost(tmp_
     content = bytearray(store.read_bytes(f"{lost}.pixels"))
     content[5] ^= 1
     store.publish_bytes(f"{lost}.pixels", bytes(content), replace=True)
-    with pytest.raises(SourceError, match="decoded images are damaged"):
+    with pytest.raises(SourceError, match=f"^{store.where(rows.paths[0])}: decoded images are damaged"):
         pixels(rows, looks)
 
 

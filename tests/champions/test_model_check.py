@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from support.extending import answer
+
+from podline.champions.model_check import _Trial
 
 ODD = '''
 """A layer that draws random numbers, and one that calls Python."""
@@ -42,6 +46,12 @@ def network(shape, classes, settings):
     maps = Host()(Jitter()(layers.Conv2D(4, 3, strides=2)(image)))
     return keras.Model(image, layers.Dense(classes)(layers.GlobalMaxPooling2D()(maps)))
 '''
+
+
+def test_losses_that_are_all_zero_are_equal() -> None:
+    """Those of a model with one class."""
+    zero = np.zeros(2, np.float32)
+    assert _Trial._difference(SimpleNamespace(_losses=zero), zero) == 0
 
 
 @pytest.mark.slow

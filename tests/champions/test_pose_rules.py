@@ -14,6 +14,8 @@ from pycocotools.cocoeval import COCOeval
 
 from podline.base.progress import silent
 from podline.champions.rules import checks_of
+from podline.compare import comparison
+from podline.compare.known import evaluated
 from podline.contract.answers import CommonExamples
 from podline.contract.rules import Compared, ModelCost
 from podline.data.reader import open_split
@@ -80,7 +82,7 @@ def test_what_fell_is_refused_by_its_name(before: Sequence[int], after: dict[str
 
 # The last one: those before it draw as often as Podline does.
 @pytest.mark.usefixtures("few_draws")
-def test_a_network_on_some_images_is_judged_on_their_people_alone(tmp_path) -> None:
+def test_a_network_on_some_images_is_judged_on_their_people_alone(tmp_path, monkeypatch) -> None:
     asked = finished_pose_run(tmp_path)
     store = open_store(asked.root)
     folder, split = asked.dataset_folder, asked.split
@@ -96,6 +98,9 @@ def test_a_network_on_some_images_is_judged_on_their_people_alone(tmp_path) -> N
     some = replace(whole, places=places)
     images = {*open_split(store, folder, manifest, split).gather(places, ["image_id"])["image_id"].flat}
     assert {person["image_id"] for person in answers.part(some, left)} <= images
+    run = evaluated(store, asked.run)
+    monkeypatch.setattr(comparison, "examples_of", lambda *_: comparison.Grounds(some))
+    assert comparison.compare(store, run, run, silent()).comparison.difference.examples == len(places)
     said = answers.judged(some, answers.part(some, left))
     main, *fixed = checks_of(Compared("pose", [said], said, costs=SAME), RULES)
     assert (main.rule, main.before) == ("main", main.after)

@@ -17,7 +17,7 @@ from ledger_entries import night
 from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish_dataset
 from trained_runs import trained
 
-from podline.base.errors import ArtifactError, SettingsError, UndecidedError
+from podline.base.errors import ArtifactError, SettingsError, StoreError, StoreUnavailableError, UndecidedError
 from podline.base.progress import Event, Reporter, silent
 from podline.champions import exports
 from podline.champions.finding import find
@@ -84,7 +84,7 @@ def runs(store) -> tuple[str, str]:
 def fresh(store, runs, monkeypatch) -> Store:
     """The store without champions; a SavedModel, which takes half of a promotion's time, is the model itself."""
 
-    def saved_model(_store, _name, model):
+    def saved_model(_store, _name, model, **_how):
         return lambda images: exports.flat(model(images, training=False))
 
     monkeypatch.setattr(exports, "_saved_model", saved_model)
@@ -157,7 +157,7 @@ def test_a_damaged_champion_is_never_trained_again_and_names_what_helps(fresh, r
     champion, other = runs
     fresh = open_store(shutil.copytree(fresh.root, tmp_path / "root"))
 
-    def saved_model(store, name, model):
+    def saved_model(store, name, model, **_how):
         store.publish_bytes(f"{name}/saved_model.pb", os.urandom(10), replace=True)
         return lambda images: exports.flat(model(images, training=False))
 
@@ -200,6 +200,9 @@ def test_every_form_answers_what_the_trained_model_answers(fresh, runs, monkeypa
     np.testing.assert_allclose(np.asarray(saved.serve(images)), expected, atol=1e-4)
     [lite] = exports.lite_model(fresh.read_bytes(found["tflite"].name))(images)
     np.testing.assert_allclose(lite, expected, atol=1e-3)
+    there = bytes_of(fresh, f"runs/{runs[0]}")
+    tried = promote(spec(fresh, runs[0], rules=PromotionSettings(tflite=True), dry_run=True), silent())
+    assert (tried.verdict, bytes_of(fresh, f"runs/{runs[0]}") == there) == ("promoted", True)
 
 
 def test_an_export_that_answers_otherwise_refuses_by_name_even_if_a_person_insists(fresh, runs, tmp_path, monkeypatch):
@@ -218,10 +221,27 @@ def test_an_export_that_answers_otherwise_refuses_by_name_even_if_a_person_insis
     assert champions.champion(fresh, "t") is None
     assert PROMOTE.find(spec(fresh, runs[0]), silent()) is None
     nothing = np.full((1, len(CLASS_NAMES)), np.nan)
-    monkeypatch.setattr(exports, "_saved_model", lambda *_: lambda images: [nothing.repeat(len(images), axis=0)])
+    monkeypatch.setattr(exports, "_saved_model", lambda *_, **_how: lambda images: [nothing.repeat(len(images), 0)])
     result = promote(spec(fresh, runs[0], anyway=True), silent())
     assert not result.promoted
     assert result.refusals[0].endswith("gives no outputs: its answers are not finite numbers")
+
+
+@pytest.mark.parametrize("error", [StoreError, StoreUnavailableError])
+def test_a_store_that_fails_during_the_export_is_no_refusal(fresh, runs, monkeypatch, error):
+    def saved_model(*_, **_how):
+        raise error("cannot write")
+
+    monkeypatch.setattr(exports, "_saved_model", saved_model)
+    with pytest.raises(error, match="cannot write"):
+        promote(spec(fresh, runs[0]), silent())
+    assert read_promotion(fresh, f"runs/{runs[0]}") is None
+
+
+def test_a_difference_that_is_no_number_is_the_largest_wherever_it_is():
+    zero, nothing = np.zeros((1, 2)), np.full((1, 2), np.nan)
+    assert np.isnan(exports.largest([zero, zero], [nothing, zero]))
+    assert np.isnan(exports.largest([zero, zero], [zero, nothing]))
 
 
 def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, runs):
@@ -289,7 +309,7 @@ def test_where_data_changed_the_examples_of_both_count_and_new_ones_are_told_bes
     assert verdict.examples == both
 
 
-def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fresh, runs):
+def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fresh, runs, tmp_path):
     promote(spec(fresh, runs[0]), silent())
     moved, learned, tested = "bbbb456789abcdef", drawn(256, 0), drawn(TEST, 1)
     test = joined(some(tested, 5, TEST), some(learned, 5, 7))
@@ -310,6 +330,10 @@ def test_an_example_in_one_split_here_and_in_the_other_there_refuses_by_name(fre
     compared = decision(fresh, later).compared
     # Neither among those compared on nor among the new ones.
     assert (compared.shared, compared.fresh) == (TEST - 5, 0)
+    copy = open_store(shutil.copytree(fresh.root, tmp_path / "root"))
+    copy.delete(f"runs/{runs[0]}/guesses.npz")
+    by_decision = compare(copy, evaluated(copy, runs[0]), evaluated(copy, later), silent()).comparison
+    assert (by_decision.examples, by_decision.difference.examples) == (compared.sentence(), TEST - 5)
     anyway = promote(spec(fresh, later, anyway=True), silent())
     assert (anyway.promoted, anyway.refusals) == (True, result.refusals)
 

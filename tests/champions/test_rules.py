@@ -134,6 +134,8 @@ def test_a_larger_model_is_refused_by_that_name() -> None:
     *_, size, operations = checks(models(0, 2), costs=(ModelCost(1000, 1000), ModelCost(1101, 1099)))
     assert [(check.rule, check.refused) for check in (size, operations)] == [("size", True), ("operations", False)]
     assert size.message == ("size, parameters: 1,101 bytes vs 1,000 of the reference: +10.1 %, expected at most +10 %")
+    *_, operations = checks(models(0, 2), costs=(ModelCost(1000, 0), ModelCost(1000, 5)))
+    assert operations.message == "operations, one example: 5 multiply-adds vs 0 of the reference: not compared"
 
 
 def boasting(seed: int, confidence: float) -> Guesses:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pty
@@ -199,6 +200,9 @@ def test_exit_codes_are_those_of_the_errors_and_an_unforeseen_one_is_a_bug(
         expected = {KeyboardInterrupt: 130, ZeroDivisionError: 1}.get(type(error)) or error.exit_code
         assert answer.code == expected
     assert answer.err == "podline: error: ZeroDivisionError: division by zero (this is a bug; --debug shows where)\n"
+    monkeypatch.setattr("podline.commands.runs.names", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    answer = podline("runs", "list", "--root", tmp_path)
+    assert (answer.code, "cannot write a file or the output: no space left on the device" in answer.err) == (5, True)
 
 
 def test_a_conversion_for_a_recipe_has_the_recipe_s_size(podline, tmp_path: Path) -> None:
@@ -219,8 +223,28 @@ def test_a_spec_that_is_shown_can_be_given_back(podline, tmp_path: Path) -> None
     assert json.loads(shown.out)["workers"] == 3
 
     spec.write_text(shown.out.replace('"seed"', '"sed"'))
+    answer = podline("convert", "mnist", "--spec", spec, "--side", "64", "--json")
+    assert "got --spec with RECIPE, --side, which the spec contains" in answer.err
     answer = podline("convert", "--spec", spec)
     assert (answer.code, "is not a spec of the stage convert (sed" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("data show images --verify --record cat/1.jpg", "got --record and --verify, expected one"),
+        ("data show images@2..3 --record cat/1.jpg", "got --record with two versions, expected one version"),
+        ("data show images@2 --fingerprint 0123", "got @2 after the name and --fingerprint 0123"),
+        ("data preview sample@2 --run sample-0123456789ab", "got --run and a version of the data"),
+        ("runs delete sample-0123456789ab --keep 3", "got --keep or --recipe with names of runs, expected --days"),
+        ("runs delete sample-0123456789ab --recipe sample", "got --keep or --recipe with names of runs"),
+        ("runs nights --metrics nights.prom --out nights.html", "got --metrics and --out, expected one"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(podline, tmp_path: Path, command: str, words: str) -> None:
+    podline("store", "mark", "--root", tmp_path)
+    answer = podline(*command.split(), "--root", tmp_path)
+    assert (answer.code, words in answer.err) == (2, True), answer.err
 
 
 @pytest.fixture(scope="module")

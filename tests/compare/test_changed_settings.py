@@ -101,6 +101,11 @@ def test_other_data_are_told_by_what_changed(changes, expected):
     assert [" ".join(row) for row in rows(night(0), other, changes=changes)] == expected
 
 
+def test_a_compacted_version_is_no_difference():
+    other = with_part("data", fingerprint="fedcba9876543210", splits=night().data.splits)
+    assert not rows(night(0), other, changes={})
+
+
 def test_converters_and_installed_packages_are_told_by_what_differs_in_them():
     before = with_part("data", fingerprint="a", converter={"seed": 0, "side": 368})
     after = with_part("data", fingerprint="b", converter={"seed": 1, "side": 368})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from podline.base import entry_points
 from podline.base.errors import ArtifactError, SettingsError
+from podline.contract import kind
 from podline.contract.kind import kind_named, kind_of
 from podline.kinds.pose.settings import PoseSettings
 from podline.recipes import registry
@@ -60,6 +62,13 @@ def test_a_recipe_whose_kind_is_gone_can_be_read_and_not_used(monkeypatch: pytes
     monkeypatch.setattr(entry_points, "installed", lambda group: [point] if group == KINDS.group else [])
     with pytest.raises(SettingsError, match=r"depths: got .*Path.*, expected a podline\.recipes\..*KindFacts"):
         kind_named("depths")
+
+
+def test_a_kind_without_one_of_its_methods_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    unfinished = replace(all_facts()[0], kind="podline.contract.kind:Kind")
+    monkeypatch.setattr(kind, "facts_named", lambda _: unfinished)
+    with pytest.raises(SettingsError, match=r"pose.*: .*abstract method"):
+        kind_named.__wrapped__("pose")
 
 
 def test_an_evaluation_of_no_known_kind_is_named(tmp_path: Path) -> None:

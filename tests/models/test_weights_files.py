@@ -72,6 +72,13 @@ def test_what_leads_out_of_a_file_is_refused_by_name(tmp_path: Path, kind: str, 
     assert str(file) in str(error.value)
 
 
+def test_the_limits_of_a_link_are_those_of_its_file(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).random((4100, 4100)).astype(np.float32)  # more than any file may unpack to
+    np.savez(tmp_path / "blob.npz", **{"dense/kernel": values})
+    (tmp_path / "link.npz").symlink_to("blob.npz")
+    np.testing.assert_array_equal(read_weights(tmp_path / "link.npz")["dense"]["kernel"], values)
+
+
 HEADER = b"{'descr': '<f4', 'fortran_order': False, 'shape': (900000000000,), }\n"
 BOMBS = {
     "m.keras": ("model.weights.h5", bytes(1 << 30)),

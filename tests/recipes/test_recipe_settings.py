@@ -124,6 +124,7 @@ POSES = {"name": "x", "dataset": "coco", "task": {"side": 64}}
         ),
         ({"early_stop": {"metric": "error"}, "validation_share": 0.1}, "error is the share of wrong answers"),
         ({"task": {"side": 72, "targets": {"stride": 16}}}, "side=72 must be a multiple of targets.stride=16"),
+        ({"task": {"side": 64, "targets": {"stride": 2}}}, r"stride\n +Input should be a multiple of 4"),
         ({"task": {"side": 64, "augmentation": {"smallest": 1.2}}}, r"smallest=1\.2 must not be above largest=1\.0"),
     ],
 )
@@ -140,6 +141,7 @@ def test_a_pose_recipe_has_what_poses_need_and_nothing_for_classes(change: dict[
         (Duration(epochs=30), 0.0201, "0.6 epochs"),
         (Duration(epochs=30), 1e-6, "0.01 epochs"),
         (Duration(steps=700), 3.001, "2,100 steps"),
+        (Duration(steps=1_000_000), 1.5, "1,500,000 steps"),
         (Duration(steps=7), 0.01, "1 step"),
     ],
 )

@@ -67,6 +67,8 @@ def test_a_new_kind_drops_the_settings_that_it_has_no_use_for_and_no_others() ->
         ({"schedule.learning_rat": 1}, r"no 'schedule.learning_rat'; did you mean 'schedule.learning_rate'\?"),
         ({"batch_size": 0}, "recipe tiny: batch_size = 0: Input should be greater than or equal to 1"),
         ({"model.kind": "vgg"}, "recipe tiny: there is no model 'vgg'; known: linear, resnet, mobilenetv2"),
+        ({"model.kind": []}, r"recipe tiny: model.kind = \[\]: Input should be a valid string"),
+        ({"task.kind": 5}, "recipe tiny: task: got kind=5, expected the name of a kind of task"),
         # A value of several forms names all of them.
         ({"task.class_weights": "balancd"}, "class_weights = 'balancd': Input should be 'balanced' or a valid"),
         ({"seed": 3, "schedule.kind": "plateau"}, "^recipe tiny: schedule.kind=plateau vs validation_share=0: "),
@@ -84,6 +86,11 @@ def test_an_override_that_cannot_be_is_one_clear_line(changes: dict[str, object]
     [
         (None, "/data/Ants & Bees/", "images.ants-bees"),
         (None, "gs://bucket/photos/labels.csv", "images.photos"),
+        (None, "gs://bucket/photos/labels.csv/", "images.labels-csv"),
+        (None, "gs://bucket/photos/birds.2024", "images.birds-2024"),
+        (None, "gs://bucket/photos/birds.2024/", "images.birds-2024"),
+        (None, "/elsewhere/photos/birds.v2.TAR.GZ", "images.birds-v2"),
+        (None, "/elsewhere/photos/birds.parquet", "images.photos"),
         (None, "/data/images", "images"),
         (None, "/data/Sommervögel, Été 2", "images.sommervoegel-ete-2"),
         (None, f"/data/{unicodedata.normalize('NFD', 'Brånäs')}", "images.branaes"),
@@ -95,6 +102,15 @@ def test_data_of_ones_own_are_named(own: str | None, source: str, name: str) -> 
     assert (recipe.name, recipe.dataset) == (name, name)
     assert registry.get(name) == recipe
     assert datasets.find(name).base == "images"
+
+
+@pytest.mark.parametrize("source", [".", "labels.csv", "./labels.csv", "../photos"])
+def test_a_relative_source_is_named_by_the_folder_that_it_is_in(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "photos").mkdir()
+    monkeypatch.chdir(tmp_path / "photos")
+    assert registry.for_data(registry.get("images"), None, source).name == "images.photos"
 
 
 @pytest.mark.parametrize("folder", ["蟻2", "!", "ants-0123456789ab"])

@@ -56,6 +56,7 @@ def test_a_night_is_a_row_the_newest_first_with_its_figures() -> None:
     assert "+1.5 points, mean of 2" in rows[1]
     assert "points" not in rows[3]
     assert "on 24 November 2026, 12:00 UTC, failed: step 7: the loss is nan" in page
+    assert "12:00 UTC, finished.</h1>" in index_page("s", [night(0, outcome=None)])
 
 
 def _sample(number: int, accuracy: float, model: int, **changes: Any) -> Entry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,8 +19,10 @@ from podline.base.progress import silent
 from podline.cli import cli
 from podline.compare.lost import explain
 from podline.compare.runs import compare_runs
+from podline.kinds.pose import sections
 from podline.kinds.pose.judged_pictures import judged_pictures
 from podline.kinds.pose.lost_answers import LOST
+from podline.report.blocks import Text
 from podline.report.facts import gather
 from podline.report.report import report
 from podline.stages.table import REPORT
@@ -90,11 +93,24 @@ def test_a_report_of_another_split_stands_beside_and_says_that_nobody_was_found(
     assert 'class="warning"' in page
 
 
+def test_images_that_chose_the_threshold_are_not_said_to_be_without_influence(facts):
+    def words(split):
+        judged = replace(facts, evaluation=facts.evaluation.model_copy(update={"split": split}))
+        return " ".join(block.text for block in sections.metrics.blocks(judged) if isinstance(block, Text))
+
+    assert "of the train split; the judged images did not influence it. On the test split" in words("test")
+    assert "of the train split. On the train split" in words("train")
+
+
 def test_damaged_people_are_named(spec, tmp_path):
     spec = spec.model_copy(update={"root": str(shutil.copytree(spec.root, tmp_path / "copy"))})
     store = open_store(spec.root)
     store.publish_bytes(f"runs/{spec.run}/people-test.json", b'{"a": 1}', replace=True)
     with pytest.raises(ArtifactError, match=r"people-test\.json is not a list of people .*; evaluate the run again"):
+        report(spec, silent())
+    store.publish_bytes(f"runs/{spec.run}/people-test.json", b"[]", replace=True)
+    store.publish_bytes(f"runs/{spec.run}/maps.npz", b"PK\x03\x04 and no more", replace=True)
+    with pytest.raises(ArtifactError, match=r"maps\.npz is not a file of maps .*; evaluate the run again"):
         report(spec, silent())
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from finished_run import CIFAR_NAMES, FINGERPRINT, FOUND, finished_run
 from markupsafe import Markup, escape
+from metrics import evaluation_line, steps_line
 from support.extending import code_of, install
 
 from podline.base.drawing.svg import Svg
@@ -24,6 +25,7 @@ from podline.base.progress import silent
 from podline.documents.manifest import dataset_folder, read_manifest
 from podline.kinds.classification.document import Evaluation
 from podline.recipes.kind_table import read_evaluation
+from podline.report import charts
 from podline.report.blocks import Chart, Code, Column, Fold, Grid, Heading, Items, Picture, Pictures, Table, Text
 from podline.report.facts import RunFacts, gather
 from podline.report.pictures import PHOTO, SMALL_PHOTO, photo_uri
@@ -262,6 +264,13 @@ def test_the_page_of_docs_adds_a_section(tmp_path: Path, monkeypatch: pytest.Mon
             "from podline.report.sections import section\n\n\n@section('Broken')\ndef broken(run):\n    yield 1 / 0",
             "section Broken (broken_sections): ZeroDivisionError: division by zero",
         ),
+        (
+            (
+                "from podline.report.sections import section\n\n\n"
+                "@section('Broken')\ndef broken(run):\n    yield run.store.read_bytes('nothing')"
+            ),
+            "section Broken (broken_sections): cannot read ",
+        ),
     ],
 )
 def test_a_section_that_fails_is_named_on_the_page(tmp_path: Path, monkeypatch, code: str, message: str) -> None:
@@ -293,6 +302,11 @@ def test_a_block_shows_any_text_as_it_is(block: Text) -> None:
     markdown = block.markdown()
     assert isinstance(block, Code) or ("<script" not in markdown and "**" not in markdown.replace(r"\*\*", ""))
     assert Fold("Curves", Chart(Svg("", 1, 1, Markup()), "Loss")).markdown() == "", "nothing has no heading"
+
+
+def test_a_training_loss_below_zero_is_inside_its_chart() -> None:
+    lines = [steps_line(1, -4.0), steps_line(2, -5.0)]
+    assert "\N{MINUS SIGN}4" in charts.curve("Loss", "loss", lines, [evaluation_line(2, 1.0)]).html()
 
 
 def test_photographs_are_as_small_as_they_must_be_and_keep_their_shape() -> None:

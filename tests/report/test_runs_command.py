@@ -19,6 +19,7 @@ from podline.ledger import ledger
 from podline.ledger.inventory.catalogue import train_result
 from podline.ledger.ledger import publish
 from podline.recipes.measures import metric_text
+from podline.report.ledger_lines import lines_of
 from podline.stages.specs import EvaluateSpec
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -81,6 +82,9 @@ def test_one_run_is_shown_with_what_produced_it(store, runs):
     assert said["overridden"] == "seed=3"
     assert said["waited"] == "1.0 s to begin, 2.0 s for the TPU"
     assert json.loads(runs("show", entry.name, "--json")[1]) == entry.model_dump(mode="json")
+    assert "least good" in said
+    without = night(3, outcome=entry.outcome.changed(parts={}))
+    assert not any(line.startswith("least good") for line in lines_of(store, without))
 
 
 def test_the_table_goes_into_a_file_and_comes_back(store, runs, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 
 from podline import notebook
 from podline.base.errors import SettingsError
+from podline.settings.environment import search_first
 
 
 def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -42,6 +43,8 @@ def test_installed_packages_win_over_pythonpath_and_own_modules_are_found(tmp_pa
         "-P", "-m", "podline.stages.supervision.child", "train", "--progress-fd", "0", "--mark", "1", PYTHONPATH=path
     )
     assert "the parent ended" in child.stderr, child.stderr
+    relative = os.path.relpath(shadows)
+    assert python("-m", "podline.cli", "--version", PYTHONPATH=relative).stderr == ""
     # A notebook's process is its user's.
     assert python("-c", "import podline, markupsafe", PYTHONPATH=path).stderr.strip() == "the wrong one"
     # Prefect starts the process of a flow by itself, and that another program of Podline; numpy comes before Podline.
@@ -51,6 +54,16 @@ def test_installed_packages_win_over_pythonpath_and_own_modules_are_found(tmp_pa
         look = f"{program}subprocess.run([sys.executable, '-c', {look!r}])"
     done = python("-c", look, PYTHONPATH=path, KERAS_BACKEND="torch")
     assert done.stdout == "tensorflow\n", done.stderr
+
+
+def test_a_folder_that_is_searched_first_does_not_add_the_working_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for before, after in ((None, "/a"), ("", "/a"), ("/b", f"/a{os.pathsep}/b")):
+        monkeypatch.setenv("PYTHONPATH", before or "")
+        if before is None:
+            monkeypatch.delenv("PYTHONPATH")
+        search_first([Path("/a")])
+        assert os.environ["PYTHONPATH"] == after
 
 
 def test_models_are_tensorflows_whatever_keras_backend_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

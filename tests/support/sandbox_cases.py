@@ -102,6 +102,10 @@ def _value() -> None:
     raise ValueError("bad magic")
 
 
+def _unidentified() -> None:
+    raise OSError("cannot identify image file")
+
+
 _BAD: dict[str, Callable[[], Any]] = {
     "aborted": _aborted,
     "crash": _crash,
@@ -111,6 +115,7 @@ _BAD: dict[str, Callable[[], Any]] = {
     "print": _print,
     "settings": _settings,
     "surroundings": _surroundings,
+    "unidentified": _unidentified,
     "sleep": lambda: time.sleep(60),
     "value": _value,
     "wrapped": _wrapped,

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from podline.base.errors import SourceError
+from podline.base.errors import PodlineError, SourceError
 from podline.base.progress import Reporter
 from podline.stages.base import Result, Spec
 from podline.stages.completed import complete
@@ -94,6 +94,10 @@ def _noise(spec: ActSpec, reporter: Reporter) -> None:
 
 def _bad_source(spec: ActSpec, reporter: Reporter) -> None:
     raise SourceError(f"{spec.root}: a source that cannot be")
+
+
+def _own_error(spec: ActSpec, reporter: Reporter) -> None:
+    raise PodlineError("the words of a package")
 
 
 def _bug(spec: ActSpec, reporter: Reporter) -> None:
@@ -203,6 +207,7 @@ ACTS = {
     "work until told": _work_until_told,
     "noise": _noise,
     "bad source": _bad_source,
+    "own error": _own_error,
     "bug": _bug,
     "exit": _exit,
     "killed": _killed,

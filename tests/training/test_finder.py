@@ -64,6 +64,8 @@ def test_a_search_from_a_run_begins_with_its_state_and_changes_no_byte_of_it(roo
     assert losses(root, found)[0] < losses(root, search(root))[0]
     other = Choices(assignments=("optimizer.kind=adam",))
     search_spec = learning_rate_spec(open_store(root), RECIPE, silent(), run=run.run, choices=other)
+    with pytest.raises(SettingsError, match=f"got fingerprint=abcd, but run {run.run} was trained on .* {FINGERPRINT}"):
+        learning_rate_spec(open_store(root), RECIPE, silent(), run=run.run, fingerprint="abcd")
     with pytest.raises(ArtifactError, match=rf"run {run.run}: the checkpoint of step 20 .* or search without --run"):
         find_learning_rate(search_spec, silent())
 
@@ -153,5 +155,7 @@ def test_a_curve_that_says_nothing_is_an_error() -> None:
     noise = np.random.default_rng(0).normal(2.3, 0.1, STEPS).tolist()
     with pytest.raises(DivergenceError, match=r"neither falls nor rises from 2\.\d+ with rates from 1e-05 to 10"):
         suggest(RATES.tolist(), noise, ONE_CYCLE)
+    with pytest.raises(DivergenceError, match="neither falls nor rises from 0 with rates"):
+        suggest(RATES.tolist(), [0.0] * STEPS, ONE_CYCLE)
     with pytest.raises(DivergenceError, match=f"exploded after 5 steps with rates .* expected at least {LEAST_STEPS}"):
         suggest(RATES[:5].tolist(), [2.0] * 5, ONE_CYCLE)

@@ -161,6 +161,15 @@ def test_a_hook_that_fails_late_ends_the_run_by_its_name(
     assert str(caught.value) == message
 
 
+def test_a_hook_that_ends_the_run_without_a_reason_is_named() -> None:
+    late, stretch = Late(None), Stretch({"loss": np.zeros(1, np.float32)}, 0.1, 0.0, step=1, last=False)
+    late.stop = lambda stretch: stretch.step > 0
+    with pytest.raises(SettingsError, match=r"^hook late: TypeError: stop gives True, expected the reason as text"):
+        InstalledHook("hook late", late).stop(stretch)
+    late.stop = lambda stretch: None
+    assert not InstalledHook("hook late", late).stop(stretch)
+
+
 def test_what_a_module_sets_in_keras_at_its_import_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import keras\nkeras.config.set_dtype_policy('mixed_bfloat16')\nkeras.config.set_floatx('float16')\n"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import keras
 import numpy as np
@@ -216,6 +218,19 @@ def test_later_phases_and_the_last_call_of_a_hook_are_rehearsed(root: Path, monk
 
     with pytest.raises(SettingsError, match=r"hook late \(own_models:Late of own_package\): ZeroDivisionError: step 6"):
         trained(root, "fire", preflight=True, hooks=("late",))
+
+
+def test_an_architecture_is_checked_where_tensorflow_has_another_distribution(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = Mock()
+    monkeypatch.setattr(importlib.metadata, "version", Mock(side_effect=importlib.metadata.PackageNotFoundError))
+    monkeypatch.setattr(publication, "_check", checked)
+    model = keras.Sequential([keras.Input(SHAPE), keras.layers.Flatten()])
+    recipe = small_recipe(model={"kind": "residual"})
+    for _ in range(2):
+        publication.require_reloadable(open_store(root), recipe, model, IMAGES, silent())
+    assert checked.call_count == 1
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -39,8 +40,8 @@ from podline.training.train import pace, preflight, train
 RECIPE = small_recipe(duration=Duration(steps=30), evaluate_every=Duration(steps=12), checkpoint_steps=8)
 
 
-def spec_of(root: Path, kind=PreflightSpec) -> PreflightSpec | TrainSpec:
-    return kind(root=str(root), recipe=RECIPE, fingerprint=FINGERPRINT)
+def spec_of(root: Path, kind=PreflightSpec, **changes: Any) -> PreflightSpec | TrainSpec:
+    return kind(root=str(root), recipe=RECIPE.changed(**changes), fingerprint=FINGERPRINT)
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -141,6 +142,9 @@ def test_a_batch_that_does_not_fit_is_refused_with_the_size_that_would(root, mon
     monkeypatch.setattr(rehearsal, "available_memory", lambda: 50)
     with pytest.raises(SettingsError, match=r"batch_size=8 needs more than 96 bytes .* 50 bytes free; .* at most 4"):
         preflight(spec_of(root), silent())
+    monkeypatch.setattr(rehearsal, "available_memory", lambda: 30)
+    with pytest.raises(SettingsError, match=r"batch_size=8 needs more than 48 bytes .* 30 bytes free; .* at most 4"):
+        preflight(spec_of(root, accumulate=2), silent())
 
 
 def test_a_field_that_the_records_do_not_hold_is_named(root, monkeypatch):

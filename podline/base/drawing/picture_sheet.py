@@ -61,10 +61,10 @@ def sheet(blocks: Sequence[SheetBlock], side: float = SMALL) -> Sheet:
     """Draw blocks one below the other as a figure; the longer side of each picture is ``side`` inches."""
     columns = max(len(row.pictures) for block in blocks for row in block.rows)
     pictures = _LABEL + columns * (side + _GAP)
-    width = 2 * _MARGIN + max(pictures, *map(_width_of_texts, blocks))
     height = 2 * _MARGIN + sum(_height(block, side) for block in blocks)
-    # Class names may be anything, like "$x$".
+    # Names of classes and splits may be anything, like "$x$".
     with mpl.rc_context({"text.parse_math": False, "font.size": _FONT, "text.color": INK}):
+        width = 2 * _MARGIN + max(pictures, *map(_width_of_texts, blocks))
         figure = Sheet(figsize=(width, height), dpi=_DPI, facecolor="white")
         axes = figure.add_axes((0, 0, 1, 1))
         axes.axis("off")

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from podline.base.arrays import Array
+from podline.base.errors import StoreUnavailableError
 from podline.base.progress import silent
 from podline.champions.exports import Images, write_saved_model
 from podline.champions.serving.layout import copy_saved_model, require_champion
@@ -22,7 +23,7 @@ from podline.ledger.inventory.catalogue import training_of
 from podline.store.contract import Store
 
 _WARM_UP = (1, 2)  # batch sizes; with the second, TensorFlow traces a graph for every batch size
-_TOP = 5  # most probable classes of an answer
+_TOP = 5  # most probable classes of an answer; all labels are listed
 _BATCH = 16  # images per call, to limit the memory for activations
 # Seconds between two attempts to load a champion that could not be loaded.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -67,12 +68,13 @@ class Served(NamedTuple):
         return {name: np.concatenate([part[name] for part in parts]) for name in sorted(parts[0])}
 
     def answers(self, outputs: dict[str, Array]) -> list[Any]:
-        """Return per image the most probable classes, or a value; an empty list for a pose model."""
+        """Return for each image the most probable classes, the predicted labels or a value; empty for a pose model."""
         if self.reader.tells == "people":
             return []
         [values] = outputs.values()
         tall, wide = self.shape[:2]
-        said = [self.reader.said("", place, (wide, tall), row, _TOP) for place, row in enumerate(values, 1)]
+        most = _TOP if self.reader.tells == "classes" else None
+        said = [self.reader.said("", place, (wide, tall), row, most) for place, row in enumerate(values, 1)]
         return [
             each.answer if each.classes is None else [share.model_dump(mode="json") for share in each.classes]
             for each in said
@@ -116,7 +118,7 @@ class Follower:
         self._names = self._changes()
         self._failed, self._again, self._pause = list[str](), 0.0, _SHORTEST_PAUSE
         self.served = load_served(store, name)
-        self.problem = ""
+        self.problem = self._refusal = ""
 
     def _changes(self) -> list[str]:
         """Return the entries of the history of champions; other files in this folder do not count as a change."""
@@ -126,21 +128,34 @@ class Follower:
         """Load and serve the new champion, if there is one.
 
         Returns:
-            A line for the log; empty without a change. If the new champion cannot be loaded, the old champion is still
-            served, ``problem`` is the reason, and a call after a pause tries again.
+            A line for the log; empty without a change. If the store cannot be read or the new champion cannot be
+            loaded, the old champion is still served, ``problem`` is the reason, and a call after a pause tries again.
         """
-        before = self.problem
+        before, line = self.problem, ""
         try:
             names = self._changes()
-            if names == self._names or (names == self._failed and time.monotonic() < self._again):
-                return ""
+        except Exception as error:
+            self.problem = f"still serves number {self.served.version}, as the store cannot be read: {error}"
+        else:
+            line = self._follow(names)
+            self.problem = self._refusal
+        return f"warning: {self.problem}" if self.problem not in ("", before) else line
+
+    def _follow(self, names: list[str]) -> str:
+        if names == self._names:
+            self._refusal = ""
+        elif names != self._failed or time.monotonic() >= self._again:
             # After each failure to load the same champion, the pause doubles.
             self._pause = min(2 * self._pause, _LONGEST_PAUSE) if names == self._failed else _SHORTEST_PAUSE
             self._failed, self._again = names, time.monotonic() + self._pause
-            self.served = load_served(self._store, self._name)
-            self._names, self.problem = names, ""
-        except Exception as error:
-            # With any problem of the new champion, the old one is still served.
-            self.problem = f"still serves number {self.served.version}, as the new champion cannot be loaded: {error}"
-            return "" if self.problem == before else f"warning: {self.problem}"
-        return f"serves number {self.served.version}, {self.served.run}"
+            try:
+                self.served = load_served(self._store, self._name)
+            except Exception as error:
+                # With any problem of the new champion, the old one is still served.
+                away = isinstance(error, StoreUnavailableError)
+                what = "the store cannot be read" if away else "the new champion cannot be loaded"
+                self._refusal = f"still serves number {self.served.version}, as {what}: {error}"
+            else:
+                self._names, self._refusal = names, ""
+                return f"serves number {self.served.version}, {self.served.run}"
+        return ""

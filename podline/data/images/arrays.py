@@ -91,8 +91,8 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Sou
         sandbox: a sandbox with the maker CALLER, which calls a given function in a child process.
 
     Raises:
-        SourceError: a file is damaged, images differ in shape, a split has no image or shares too many images with
-            another split, or too many labels contradict each other.
+        SourceError: a file is damaged or was changed meanwhile, images differ in shape, a class name is invalid, a
+            split has no image or shares too many images with another split, or too many labels contradict each other.
         StoreError: the cache folder cannot be written.
     """
     groups = [(split, files) for split, of_split in arrays.splits.items() for files in of_split]

@@ -67,7 +67,7 @@ class Columns(NamedTuple):
         flags: (column, split) of each column of zeros and ones that marks the rows of a split; replaces ``split``.
         unread: the other columns.
         bits: columns of zeros and ones, one per label; they replace ``label``.
-        mark: separator of several labels in a text; None to detect it in each text.
+        mark: separator of several labels in a text; empty for none, None to detect it in each text.
     """
 
     file: str
@@ -92,11 +92,11 @@ class Columns(NamedTuple):
         return f"columns {_listed(self.names, printable)}{unread}"
 
     def read(self, row: Mapping[str, Any], name: str, settings: ImagesSettings) -> tuple[str | None, str, str]:
-        """Return label (None if missing), split and group of a row.
+        """Return label, split in lower case, and group of a row; a missing label is None, the others are empty.
 
         Args:
             row: column → value.
-            name: name of the table, which gives the split if no column does.
+            name: name of the table, which gives the split if the row has none.
             settings: settings of the conversion.
 
         Raises:
@@ -108,7 +108,11 @@ class Columns(NamedTuple):
         return label_of(said, settings, self.mark), split.lower(), group or ""
 
     def _flagged(self, row: Mapping[str, Any]) -> str:
-        """Return the split whose column is 1 in a row; else training, or test if columns only mark training rows."""
+        """Return the split whose column is 1 in a row; else test if a column marks training rows, else training.
+
+        Raises:
+            ValueError: the row is marked as in two splits, or a value is neither 0 nor 1.
+        """
         marked = {split for column, split in self.flags if text_of(row.get(column)) and _bit(row, column)}
         if len(marked) > 1:
             raise ValueError(f"is marked as in the splits {' and '.join(sorted(marked))}")
@@ -140,7 +144,10 @@ def label_of(value: Any, settings: ImagesSettings, mark: str | None = None) -> s
 
 
 def value_in(row: Mapping[str, Any], column: str) -> Any:
-    """Return the value of a column; the column ``label.name`` is the member ``name`` of the object in ``label``."""
+    """Return the value of a column, None if missing; ``label.name`` is the member ``name`` of the object in ``label``.
+
+    The object may be in a list of one object.
+    """
     if column in row:
         return row[column]
     top, _, rest = column.partition(".")
@@ -159,7 +166,7 @@ def _bit_of(value: Any) -> bool | None:
 
 
 class NoColumnError(SourceError):
-    """A table has no column for files, or none for labels."""
+    """A table has no column for files, or none for labels, or lacks a column that the settings name."""
 
 
 def class_columns(
@@ -175,12 +182,14 @@ def class_columns(
         where: name of the table, for errors.
         names: names of the columns.
         settings: settings that may name columns.
-        rows: returns the rows; called only if the label column cannot be detected by name alone.
+        rows: returns the rows; called only if the label column cannot be detected by name alone, or to detect the
+            separator of several labels.
         file: the column of files or images, if already known.
 
     Raises:
         NoColumnError: no column fits files, or none fits labels.
-        SourceError: the labels are not classes of whole images; or see :func:`known_columns`.
+        SourceError: the labels are not classes of whole images, or the table has no header; or see
+            :func:`known_columns`.
     """
     found = known_columns(where, names, settings, file)
     if found.file:
@@ -195,6 +204,8 @@ def class_columns(
         mark = settings.joining
         texts = (value_in(row, found.label) for row in rows()) if mark is None else ()
         return found._replace(mark=_mark_in(texts) if mark is None else mark)
+    if not names:
+        raise NoColumnError(f"{where} has no columns, expected those of files and labels; add a header")
     if missing := next((what for what in ("file", "label") if not getattr(found, what)), ""):
         if any(name.lower().endswith((*IMAGE_ENDINGS,)) for name in names):
             raise SourceError(
@@ -213,18 +224,19 @@ def known_columns(where: str, names: Sequence[str], settings: ImagesSettings, fi
 
     Raises:
         NoColumnError: the settings name a column that does not exist.
-        SourceError: several columns fit one role.
+        SourceError: several columns fit one role, or have the same name.
     """
     given = {what: getattr(settings, f"{what}_column") for what in _KNOWN} | ({"file": file} if file else {})
     file, label, split, group = (_column(where, names, what, given[what]) for what in _KNOWN)
-    flags = () if given["split"] == NONE else _flags([split] if split else names)
+    free = [split] if split else [name for name in names if name not in (file, label, group)]
+    flags = () if given["split"] == NONE else _flags(free)
     found = Columns(file, label, "" if flags else split, group, flags)
     read = {"", *found.names, *(name.partition(".")[0] for name in found.names)}
     return found._replace(unread=tuple(name for name in names if name not in read))
 
 
 def _flags(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Return (column, split) for each column whose name shows that it marks the rows of a split."""
+    """Return (column, split) for each column whose name shows that it marks the rows of a split; empty if none does."""
     fitting = {name: found for name in names if (found := _FLAG.fullmatch(_letters(name)))}
     return tuple((name, found[1] or TESTED[0]) for name, found in fitting.items())
 
@@ -283,8 +295,12 @@ def with_whole_numbers(labels: Texts, settings: ImagesSettings) -> Texts:
     numbers = whole_numbers(targets.class_names(text for text in labels.values if text))
     if not numbers:
         return labels
-    named = [[numbers[name] for name in targets.class_names([text] if text else [])] for text in labels.values]
-    texts = [targets.text(names if settings.several else names[0]) if names else "" for names in named]
+
+    def renamed(text: str) -> str:
+        names = [numbers[name] for name in targets.class_names([text] if text else [])]
+        return targets.text(names if settings.several else names[0]) if names else text
+
+    texts = [*map(renamed, labels.values)]
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     return Texts([*places], np.array([*(places[text] for text in texts), -1], np.int32)[labels.codes])
 
@@ -307,7 +323,7 @@ class LabelColumn:
 
     @property
     def only(self) -> str:
-        """Return the label that all images have, or an empty text if labels differ."""
+        """Return the label that all labelled images have; empty if labels differ or there are none."""
         texts = self._texts
         return next(iter(texts)) if len(texts) == 1 and not self._lists else ""
 
@@ -320,15 +336,15 @@ class LabelColumn:
             self._values[value] += 1
 
     def refuse_unclear(self, where: str, column: str, settings: ImagesSettings) -> None:
-        """Raise an error unless each label names one class.
+        """Raise an error unless each label names one class, or the settings allow otherwise.
 
         Args:
             where: name of the table, for errors.
             column: name of the label column.
-            settings: settings that may declare each label a class.
+            settings: settings that may allow lists, or declare each label a class.
 
         Raises:
-            SourceError: many labels are lists, some contain a separator of labels, or most occur once.
+            SourceError: many labels are lists, some contain a separator of labels, or most of many occur once.
         """
         texts, total = self._texts, self._texts.total()
         lists_are_few = len(self._lists) <= max(1, _MOST_LISTS * (len(self._lists) + total))

@@ -37,7 +37,8 @@ class Decided(NamedTuple):
 
     Attributes:
         untrained: class without training images → number of its held-out images, which are left out.
-        contradicting: split → number of records with the same image as another record, but another label.
+        contradicting: split → number of records with the same image as another record, but another label; only for
+            published data sets, and without splits that have none.
     """
 
     untrained: dict[str, int]
@@ -63,8 +64,9 @@ def decide(
             with different labels are only counted, and a class needs no training image.
 
     Raises:
-        SourceError: a class name is invalid; a split shares more than :data:`MAX_SHARED` of its images with another; or
-            more than :data:`MAX_CONTRADICTING` of a published data set have contradicting labels.
+        SourceError: a class name is invalid; a split of the source shares more than :data:`MAX_SHARED` of its images
+            with another; or more than :data:`MAX_CONTRADICTING` of a published data set's split, and more than two
+            images, have contradicting labels.
     """
     held_out = held_out_splits(given)
     _leave_out_odd(images)
@@ -97,7 +99,10 @@ def refuse_empty(place: str, images: ImageTable, splits: Iterable[str], remedy: 
 
 
 def most_left_out(images: ImageTable) -> str:
-    """Return the most frequent reason for leaving images out, with an example, as the end of an error message."""
+    """Return how many images are left out, with an example of the most frequent reason, as the end of a message.
+
+    Empty if no image is left out.
+    """
     if not images.reasons:
         return ""
     ((kind, _count),) = Counter(reason.kind for reason in images.reasons.values()).most_common(1)
@@ -183,7 +188,7 @@ def _two_labels(images: ImageTable, group: Numbers) -> list[str]:
 
 
 def _count_contradicting(images: ImageTable, equal: list[Numbers]) -> dict[str, int]:
-    """Return split → number of images that equal one with another label; refuse more than :data:`MAX_CONTRADICTING`."""
+    """Return split → number of images that equal one with another label, without zeros; see :func:`decide`."""
     counts, groups = dict[str, int](), list(_contradicting(images, equal))
     for split in SPLITS:
         kept = images.kept(split)

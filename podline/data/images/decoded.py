@@ -48,7 +48,8 @@ def decode_images(
 ) -> tuple[ImageTable, DecodedRows]:
     """Return the table of a source's images and the rows of pixels; decode the images that are not in the cache.
 
-    One process at a time reads a source with some settings; others wait, then use its decoded images.
+    One process at a time reads a source with some settings; others wait, then use its decoded images. With an engine,
+    its workers decode instead, and the cache is not used.
 
     Args:
         read: lists the source.
@@ -59,8 +60,9 @@ def decode_images(
         folder: a temporary folder on the same file system, in which ``read`` also places copies of images.
 
     Raises:
-        SourceError: the source cannot be read, or the cached images are damaged.
+        SourceError: the source or an image file cannot be read.
         StoreError: the cache folder cannot be written.
+        ChildKilledError: a process was killed twice by the same image.
     """
     FolderStore(work).sweep()
     hashed, most = settings.near_share < 1, machine.load().parse_pixels

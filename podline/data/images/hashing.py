@@ -42,8 +42,8 @@ def hashes(read: Read, boxes: Boxes) -> Hashed:
 
     Args:
         read: returns the images of some rows; called for about a megabyte at a time.
-        boxes: (n, 2): height and width in pixels of the picture in the centre of each image. Its border is ignored,
-            since equal black borders would make all pictures similar.
+        boxes: (n, 2): height and width in pixels of the picture in the centre of each image. The border around it is
+            ignored, since equal black borders would make all pictures similar.
 
     Returns:
         An array (n,) of dtype :data:`HASHED`; zeros if a box is less than 8 pixels high or wide.
@@ -65,18 +65,21 @@ def _hash_of(shown: Any) -> tuple[int, float]:
     return int.from_bytes(bits.tobytes(), "little"), cv2.meanStdDev(grey)[1].item()
 
 
-def agreement(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> tuple[Floats, Floats]:
+def agreement(
+    read: Read, boxes: Boxes, ones: Numbers, others: Numbers
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float32]]:
     """Measure how similar the images of each pair are.
 
     Args:
         read: see :func:`hashes`.
         boxes: see :func:`hashes`.
-        ones: int64 (n,): row of the first image of each pair.
+        ones: int64 (n,), n ≥ 1: row of the first image of each pair.
         others: int64 (n,): row of the second image of each pair.
 
     Returns:
-        Two float32 arrays (n,). First, the correlation of the grey values without fine detail, after alignment by a
-        shift and stretch of a few hundredths of the side. Second, the largest difference of the channel means, 0 … 255.
+        Two arrays (n,). First, float64, the correlation of the grey values without fine detail, 0 … 1, after alignment
+        by a shift and stretch of a few hundredths of the side; 0 if it is negative. Second, float32, the largest
+        difference of the channel means, 0 … 255.
     """
     rows, places = np.unique(np.concatenate([ones, others]), return_inverse=True)
     # Only the lowest 16 frequencies count, higher ones less, as after a blur.
@@ -89,7 +92,7 @@ def agreement(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> tuple
     return _aligned(smooth[first], smooth[second]), np.abs(means[first] - means[second]).max(axis=1, initial=0.0)
 
 
-def _aligned(first: Floats, second: Floats) -> Floats:
+def _aligned(first: Floats, second: Floats) -> npt.NDArray[np.float64]:
     """Return the correlation of pairs after the best first-order alignment: a regression on image and gradients.
 
     A shift or a stretch adds multiples of the gradients. (B. D. Lucas, T. Kanade, An Iterative Image Registration

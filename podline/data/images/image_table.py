@@ -182,9 +182,9 @@ class ImageTable:
 
     @property
     def usual_side(self) -> int:
-        """The median of the kept images' longer sides, in pixels."""
+        """The median of the kept images' longer sides, in pixels, rounded down; at least one image must be kept."""
         return int(np.median(np.maximum(self.column("width"), self.column("height"))[self.kept()]))
 
     def is_whole(self) -> Mask:
-        """Return a mask, (n,), of the images that were decoded without a problem."""
+        """Return a mask, (n,), of the items that neither layout nor decoder leave out; some may have no pixels."""
         return self.texts("reason").are({""})

@@ -25,7 +25,7 @@ SPLIT_NAMES = frozenset((*TRAINING, *HELD_OUT))
 OF_PLACE = ("path", "start", "length", "member", "wide", "tall", "turns")
 """Columns of the file from :func:`write_items` with an item's location and annotated size."""
 NAMED = ("key", "label", "split", "group", "target")
-"""Columns of the file from :func:`write_items` with an item's name and target."""
+"""Columns of the file from :func:`write_items` with an item's name, targets, split and group."""
 _TYPES = {
     **dict.fromkeys((*NAMED, "reason"), TEXT),
     **dict.fromkeys(OF_PLACE, pa.int64()),
@@ -43,11 +43,13 @@ class Item(NamedTuple):
         label: label of the image, or None.
         split: the source's split name in lower case; empty if the source has no split for it.
         group: name of a group, whose images go to the same split; empty without a group.
-        reason: why the item is left out whatever its content; empty if it is kept. Items without data are not decoded.
+        reason: why the item is left out whatever its content; empty if the content decides, or the other images do.
+            Items without data are not decoded.
         stray: whether the file was not listed as an image. Then it counts as left out only if its content is an image.
         target: further target besides the label, as text: people.
-        size: annotated width and height in pixels; third, 1 to apply the image's EXIF orientation in any case, or 0 to
-            apply the orientation only if the image then has the annotated size. None without annotation.
+        size: annotated width and height in pixels, zeros if unknown; third, 1 to apply the image's EXIF orientation in
+            any case, or 0 to apply the orientation only if the image then has the annotated size. None for an image
+            without annotations.
     """
 
     key: str
@@ -108,6 +110,6 @@ def unread_splits(splits: frozenset[str]) -> frozenset[str]:
 
 @lru_cache
 def split_in_name(name: str) -> str:
-    """Return the split in a file name such as train-00000-of-00010.parquet, in lower case; empty if there is none."""
+    """Return the last word of a path, such as train-00000-of-00010.parquet, that is a split; empty if none is."""
     words = re.split(r"[^a-z]+", name.lower())
     return next((word for word in reversed(words) if word in SPLIT_NAMES), "")

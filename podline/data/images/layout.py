@@ -38,10 +38,10 @@ class Layout(ABC):
         read: the files that the layout reads.
         labels: split → labels of its images, complete after the last item; an image without a label adds "".
         accepts: description of sources in this layout, for errors.
-        opens: file name extensions of the files that the layout opens. A layout that opens no file is
-            detected by names alone, outside a sandbox; this holds only for Podline's own layouts.
+        opens: file name extensions of the files that the layout opens; "" stands for all files. A source without such
+            files is listed outside a sandbox; this holds only for Podline's own layouts.
         exclusive: whether the files of a matching source belong to no other layout.
-        unread: the reason for leaving out an image file that the layout does not read.
+        unread: the reason for leaving out a file that the layout does not read.
     """
 
     read: Iterable[ListedFile]
@@ -55,7 +55,7 @@ class Layout(ABC):
     @classmethod
     @abstractmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return the layout of the files, or None if they have another one.
+        """Return the layout of the files, or None if the files are not in this layout.
 
         Raises:
             SourceError: the files nearly match; the message names the problem.
@@ -68,7 +68,7 @@ class Layout(ABC):
 
     @abstractmethod
     def items(self) -> Iterator[Item]:
-        """Yield the images, and other files among them, always in the same order.
+        """Yield the images, and each other file that lies among the images, always in the same order.
 
         Raises:
             SourceError: the source cannot be read.
@@ -99,7 +99,7 @@ class Layout(ABC):
 
     @property
     def facts(self) -> JsonObject:
-        """Return further facts about the source, complete after the last item; by default the notes."""
+        """Return facts for the source, complete after the last item; by default notes and splits without labels."""
         unlabelled = (f"the split {name} has no labels, so it is not read" for name in sorted(self.unlabelled))
         return {NOTES: [*self.notes, *unlabelled]}
 
@@ -118,12 +118,15 @@ def is_placeholder(label: str) -> bool:
 
 
 def outside(file: ListedFile, reason: str) -> Item:
-    """Return an item for a file that is left out, because it is a system file or unreadable, or else for ``reason``."""
+    """Return an item for a file that is left out, because it is a system file or unreadable, or else for ``reason``.
+
+    Folders that the listing contains, such as empty ones, count as unreadable.
+    """
     if file.hidden:
         return Item(file.name, b"", reason="is hidden, or the system's own", stray=True)
     if file.bytes < 0:
         folder, readable = Path(file.path).is_dir(), file.changed
-        problem = "is a folder without a file" if readable else "is a folder that may not be read"
+        problem = "is a folder without files of its own" if readable else "is a folder that may not be read"
         reason = problem if folder else "cannot be read as a file"
         return Item(file.name, b"", reason=reason, stray=folder or not file.is_image)
     return Item(file.name, Place(file.path), reason=reason, stray=not file.is_image)
@@ -144,15 +147,16 @@ def begin_source(source: str, entries: int) -> None:
 
 @contextmanager
 def opened(file: ListedFile, kind: str, remedy: str = "restore the file") -> Iterator[None]:
-    """Set the limits for reading a file in the body; turn each exception of the body into an error about the file.
+    """Set the limits for reading a file in the body; see :func:`podline.data.rawfiles.reading` for its exceptions.
 
     Args:
         file: the file that the body reads.
         kind: the expected format, for errors, such as ``Parquet``.
-        remedy: what to do about an unreadable file, for errors.
+        remedy: what to do about a file that does not have this format, for errors.
 
     Raises:
-        SourceError: the file cannot be read, or is a Git LFS pointer.
+        SourceError: the file cannot be read or does not have this format, or is a Git LFS pointer.
+        OutOfMemoryError: the memory is too small.
     """
     path = Path(file.path)
     with reading(path):

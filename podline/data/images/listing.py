@@ -36,13 +36,13 @@ _MOST_VISITS, _DEEPEST = 100, 100  # largest number of paths to one folder throu
 
 
 class ListedFile(NamedTuple):
-    """A file of a source, or a folder without files.
+    """A file of a source, or a folder whose files are not listed: it is empty, unreadable, or a link to one above.
 
     Attributes:
         name: path relative to the listed folder.
         path: path on this machine.
         bytes: size in bytes; -1 if it is a folder or cannot be read as a file.
-        changed: time of the last change of content, name or permissions, in nanoseconds.
+        changed: time of the last change of content, name or permissions, in nanoseconds; 0 if unknown.
     """
 
     name: str
@@ -52,7 +52,7 @@ class ListedFile(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Return the path of the file's folder relative to the listed folder; for an empty folder, its own path."""
+        """Return the path of the file's folder relative to the listed folder; for a folder, its own path."""
         return self.name if self.bytes < 0 and Path(self.path).is_dir() else self.name.rpartition("/")[0]
 
     @property
@@ -195,7 +195,8 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
         folder: an existing folder, in which the listing is stored.
 
     Raises:
-        SourceError: the source does not exist, or is a store of Podline.
+        SourceError: the source does not exist, cannot be read, or is a store of Podline; or the folder of images that
+            the settings name is none.
         StoreError: the folder cannot be written.
     """
     if not place.exists():
@@ -211,10 +212,13 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
 
 
 def folders_around(place: Path, settings: ConverterSettings) -> list[Path]:
-    """Return the folders with files to which a source may refer: those of the settings, else a table's folder."""
+    """Return the folders with files to which a source may refer: those of the settings, else the folder of a file.
+
+    Empty for a folder or an archive without settings.
+    """
     if settings.folders:
         return [_above(place) / Path(name).expanduser() for name in settings.folders]
-    return [place.parent] if place.is_file() and place.suffix not in _ARCHIVES else []
+    return [place.parent] if place.is_file() and place.suffix.lower() not in _ARCHIVES else []
 
 
 def _above(place: Path) -> Path:
@@ -232,12 +236,12 @@ def write_listing(folder: Path, files: Iterable[ListedFile], path: Path) -> List
 
 
 def listing(place: Path) -> Iterator[ListedFile]:
-    """Yield a file, or all files and empty folders below a folder, by name.
+    """Yield a file, or all files below a folder and the folders without listed files, by name.
 
     Links are followed. Data of Podline's stores are skipped.
 
     Raises:
-        SourceError: the folder cannot be read.
+        SourceError: the folder cannot be read, or folders are linked to each other too often.
     """
     if place.is_file():
         yield _found(place.name, str(place))

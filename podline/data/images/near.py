@@ -126,6 +126,9 @@ def _boxes_of(images: ImageTable, settings: PictureSettings) -> Boxes:
 def nearest(read: Read, boxes: Boxes, hashed: Hashed, test: Numbers, train: Numbers) -> Near:
     """Return, for each test image with a near-duplicate among the training images, the pair with the nearest one.
 
+    Only the pixels of the 8 training images with the nearest hashes are compared. Images with little contrast are in no
+    pair.
+
     Args:
         read: see :func:`podline.data.images.hashing.hashes`.
         boxes: see :func:`podline.data.images.hashing.hashes`.
@@ -153,7 +156,8 @@ def agree(read: Read, boxes: Boxes, ones: Numbers, others: Numbers) -> npt.NDArr
 def close(test: Hashes, train: Hashes, distance: int = DISTANCE) -> Near:
     """Return pairs of test and training hashes, uint64 (m,) and (n,), that differ in at most ``distance`` bits.
 
-    A test hash is paired with at most its 8 nearest training hashes, nearest first, then by index.
+    A test hash is paired with at most its 8 nearest training hashes. Pairs are ordered by test index, then distance,
+    then training index.
 
     Hashes that differ in d bits differ in at most d / 4 bits of one of four bands, so lookup tables of the bands yield
     all pairs (M. Norouzi, A. Punjani, D. J. Fleet, Fast Search in Hamming Space with Multi-Index Hashing, 2012). A test
@@ -240,7 +244,7 @@ def _of_all(test: Hashes, train: Hashes, distance: int, tests: Numbers) -> Near:
 
 
 def near_counts(pairs: Sequence[NearPair]) -> dict[str, int]:
-    """Return description → number of images in a split with a near-duplicate in another split."""
+    """Return description → number of images in a split with a near-duplicate in another split, without zeros."""
     return {
         f"{split} {NEARLY_REPEAT} a {split_in_words(other)} image": len(some)
         for (split, other), some in _by_splits(pairs)

@@ -18,7 +18,7 @@ from podline.base.plurals import first_few, plural
 from podline.data.decoders import pixels_digest
 from podline.data.identity import hexadecimal
 from podline.data.images.columns import with_whole_numbers
-from podline.data.images.corrections import correct
+from podline.data.images.corrections import DROP, correct
 from podline.data.images.deciding import decide, most_left_out, refuse_empty
 from podline.data.images.decoded import decode_images
 from podline.data.images.image_table import ImageTable
@@ -61,15 +61,17 @@ def open_images(
 
     Args:
         dataset: the data set.
-        source: a folder or a file.
+        source: a folder or a file, here or in ``gs://``.
         settings: where images and classes are found, and the form of the records.
         work: the cache folder.
         wanted: returns whether a file of a bucket is needed, given its name.
         inspect: leaves out images with invalid targets; called before splits are decided.
 
     Raises:
-        SettingsError: the settings belong to another kind of task than the data set.
-        SourceError: the source has no known layout, too few classes, or a split without images.
+        SettingsError: the settings belong to another kind of task than the data set, or a layout cannot be imported.
+        SourceError: the source cannot be read, or has no known layout, too few classes, or a split without images; or
+            see :func:`podline.data.images.deciding.decide`.
+        ArtifactError: an object of a bucket was replaced.
         StoreError: the cache folder cannot be written, or a bucket cannot be read.
     """
     if settings.targets and settings.kind != dataset.kind:
@@ -100,7 +102,10 @@ def _opened(
         images, pixels = decode_images(read, settings, form, state, work, folder)
     if isinstance(settings, ImagesSettings):
         images.labels = with_whole_numbers(images.labels, settings)
-    corrected = correct(images, settings.corrections)
+    reviewed = settings.corrections
+    if targets:
+        reviewed = {image: targets.text(label) if label != DROP else DROP for image, label in reviewed.items()}
+    corrected = correct(images, reviewed)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
     held_out = held_out_splits(given)
     inspect(images)

@@ -1,7 +1,7 @@
 """Detect the layout of a source and list its images, in a sandbox that writes the list to files.
 
-One child process reads all files. Its limits are proportional to the size of the current file and to the number of
-files in the source.
+One child process reads all files. Its limits grow with the size of the current file and with the number of files in
+the source. If names suffice, this process lists the source itself.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Parsed(NamedTuple):
 
     Attributes:
         words: description of the source, for the log.
-        splits: names of the source's splits that are used.
-        unread: names of the splits that are not read.
+        splits: names of the source's splits with labels.
+        unread: names of the splits that are not read: those without labels, and those whose role another split has.
         facts: see :attr:`Layout.facts`.
     """
 
@@ -62,7 +62,7 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
         folder: a folder for the list, and for copies of images embedded in other files.
 
     Raises:
-        SourceError: the source has no known layout, or exceeds the limits.
+        SourceError: the source cannot be read, has no known layout, or exceeds the limits.
         SettingsError: the named layout does not exist, or an installed layout cannot be imported.
         StoreError: the folder cannot be written.
     """
@@ -75,7 +75,7 @@ def parsed(source: str, files: Files, settings: PictureSettings, folder: Path) -
 
 
 def _opens_files(files: Files, settings: PictureSettings) -> bool:
-    """Return whether a layout may open a file; layouts of installed packages always may."""
+    """Return whether a layout may open a file; layouts of installed packages and of other data sets always may."""
     if any(name not in LAYOUTS.shipped for name in settings.layouts):
         return True
     endings = tuple(ending for name in settings.layouts for ending in LAYOUTS.load(name).opens)
@@ -144,7 +144,7 @@ def _found_layout(source: str, files: Files, settings: PictureSettings) -> tuple
     """Return the name of the layout that matches the files, and the layout.
 
     Raises:
-        SourceError: the source is empty, or matches no layout or several.
+        SourceError: the source is empty or cannot be read, or matches no layout or several.
         SettingsError: the named layout does not exist, or an installed layout cannot be imported.
     """
     fitting: dict[str, Layout] = {}

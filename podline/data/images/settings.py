@@ -47,13 +47,17 @@ class PictureSettings(ConverterSettings):
         "TIFF's SMaxSampleValue",
     )
     test_share: float = Field(
-        default=0.1, gt=0, lt=1, description="the share of images for the test split if the source has none"
+        default=0.1,
+        gt=0,
+        lt=1,
+        description="the share of images for the test split, unless the source has a training and a held-out split",
     )
     near_share: float = omitted(
         NEAR_SHARE,
         ge=0,
         le=1,
-        description="the largest share of test images with a near-duplicate among the training images",
+        description="the largest share of a held-out split's images with a near-duplicate in another split; above it, "
+        "the source is refused; with 1, near-duplicates are not searched",
     )
 
     corrections: dict[str, str] = omitted(
@@ -114,13 +118,13 @@ class ImagesSettings(PictureSettings):
     images: str = Field(default="", description="the folder of a table's images; by default the folder of the table")
     file_column: str = Field(
         default="",
-        description="the column of image files, or of images in a Parquet file; in a WebDataset the suffix of images; "
-        "detected by default",
+        description="the column of image files, or of images in a Parquet file; in a WebDataset the suffix of images, "
+        "in TFDS the feature; detected by default",
     )
     label_column: str = Field(
         default="",
-        description="the column of labels; in a WebDataset the key in the JSON, or the suffix of the class; label.name "
-        "reads the member name of the object in the column label; detected by default",
+        description="the column of labels; in a WebDataset the key in the JSON, or the suffix of the class, in TFDS "
+        "the feature; label.name reads the member name of the object in the column label; detected by default",
     )
     split_column: str = Field(default="", description="the column of splits; detected by default; 'none': no column")
     group_column: str = Field(
@@ -176,7 +180,7 @@ class ImagesSettings(PictureSettings):
 
     @property
     def joining(self) -> str | None:
-        """Return the separator of several labels in a text: empty for none, None to detect it in the column."""
+        """Return the separator of several labels in a text: empty for none, None (the default) to detect it."""
         return None
 
     def converter(self) -> dict[str, int | str]:

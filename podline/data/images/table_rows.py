@@ -27,6 +27,7 @@ PARQUET = ".parquet"
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", PARQUET)
 _MARKS = ",;\t|"
 _FIRST = 20  # lines in which the separator is detected
+_FIRST_ROWS = 200  # rows of JSON Lines in which columns are detected, since a row may omit some
 _SEP = re.compile(r'"?sep=(.)"?[,;\t]*\s*')  # a first line by which Excel names the separator
 ROWS_AT_ONCE = 10_000
 """Number of rows of a Parquet file that are read at a time, unless they have images."""
@@ -36,7 +37,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class Row(NamedTuple):
-    """A row: its location in the table, and its values by column or the reason why it is invalid."""
+    """A row: its location in the table, its values by column, and why it is invalid; empty if it is valid."""
 
     key: str
     values: Mapping[str, Any]
@@ -44,13 +45,16 @@ class Row(NamedTuple):
 
 
 def header_of(table: ListedFile) -> list[str]:
-    """Return the names of a table's columns; those from folder names, such as ``label=cat`` (Hive), come last."""
+    """Return the names of a table's columns; those from folder names, such as ``label=cat`` (Hive), come last.
+
+    The columns of JSON Lines are those of the first :data:`_FIRST_ROWS` rows.
+    """
     if table.ends(PARQUET):
         names = schema_of(table).names
     elif table.ends(".csv", ".tsv"):
         names = next((names for _, names in _lines(table)), [])
     else:
-        names = next((row.values for row in _objects(table)), {})
+        names = dict.fromkeys(name for row in islice(_objects(table), _FIRST_ROWS) for name in row.values)
     return [*map(cleaned, names), *_folders(table)]
 
 
@@ -73,14 +77,19 @@ def schema_of(file: ListedFile) -> pa.Schema:
 
 
 def parquet_rows(file: ListedFile, columns: Sequence[str], at_once: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a Parquet file with some columns; a list of bytes becomes ``bytes``."""
+    """Yield the rows of a Parquet file, with some columns and those of its folders; a list of bytes becomes ``bytes``.
+
+    Names are cleaned, as in :func:`header_of`; columns that the file lacks are omitted.
+    """
     folders = _folders(file)
     wanted = [column for column in columns if column and column not in folders]
     with opened(file, "Parquet"), pq.ParquetFile(file.path, buffer_size=_BUFFER, pre_buffer=False) as parquet:
+        stored = {cleaned(name): name for name in parquet.schema_arrow.names}
+        wanted = [stored.get(column, column) for column in wanted]
         for batch in parquet.iter_batches(at_once, columns=wanted, use_threads=False):
-            values = map(_values, batch.columns)
+            values, names = map(_values, batch.columns), [*map(cleaned, batch.schema.names)]
             for row in zip(*values, strict=True) if wanted else [()] * batch.num_rows:
-                yield {**dict(zip(batch.schema.names, row, strict=True)), **folders}
+                yield {**dict(zip(names, row, strict=True)), **folders}
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
@@ -102,7 +111,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _folders(table: ListedFile) -> dict[str, str | None]:
-    """Return the columns that a table has by the names of its folders, with their value."""
+    """Return the columns that the names of a table's folders give, with their value; None for Hive's null."""
     return {unquote(name): None if text == _NULL else unquote(text) for name, text in _PART.findall(table.name)}
 
 
@@ -117,7 +126,11 @@ def _records(table: ListedFile) -> Iterator[Row]:
 
 
 def _lines(table: ListedFile) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and values of each non-empty line in a CSV or TSV file."""
+    """Yield the number of the last line and the values of each non-empty row in a CSV or TSV file.
+
+    Raises:
+        SourceError: the file cannot be read as a table, or its first line is too long.
+    """
     with (
         opened(table, "a table", "save it as CSV in UTF-8"),
         Path(table.path).open(encoding="utf-8-sig", newline="") as stream,
@@ -146,7 +159,7 @@ def _without_blanks(line: str) -> str:
 
 
 def mark_of(lines: Sequence[str]) -> str:
-    """Return the separator with which most lines have as many values as the first line, at least two."""
+    """Return the separator with which most lines have as many values as the first, at least two; a comma if none."""
 
     def fitting(mark: str) -> tuple[int, int]:
         try:
@@ -160,7 +173,11 @@ def mark_of(lines: Sequence[str]) -> str:
 
 
 def _objects(table: ListedFile) -> Iterator[Row]:
-    """Yield the non-empty lines of a JSON Lines file as rows."""
+    """Yield the non-empty lines of a JSON Lines file as rows.
+
+    Raises:
+        SourceError: the file cannot be read, or a line is not an object.
+    """
     with opened(table, "JSON Lines"), Path(table.path).open("rb") as stream:
         number = 0
         while line := stream.readline(bounds.ENTRY_LETTERS):
@@ -172,4 +189,4 @@ def _objects(table: ListedFile) -> Iterator[Row]:
                     raise SourceError(
                         f"{table.path}: line {number} is {shortened(values)}, expected an object; correct the line"
                     )
-                yield Row(f"{table.name}:{number}", values)
+                yield Row(f"{table.name}:{number}", {cleaned(name): value for name, value in values.items()})

@@ -23,7 +23,9 @@ from podline.data.lfs import refuse_lfs_pointer
 from podline.data.rawfiles import reading
 from podline.data.shown import printable, shortened
 
-_LABELS = "labeled-data"
+LABELS = "CollectedData"
+"""The beginning of the names of DeepLabCut's tables."""
+_FOLDER = "labeled-data"
 _HEADER = ("scorer", "individuals", "bodyparts", "coords")
 _HEADERS = 4  # largest number of header rows; they have all columns
 _SINGLE = "single"  # the individual to which DeepLabCut assigns unique body parts
@@ -38,11 +40,11 @@ def tables_of(place: Path) -> list[tuple[str, Path]]:
     Raises:
         SourceError: a folder has more than one table.
     """
-    labels = place if place.name == _LABELS else place / _LABELS
+    labels = place if place.name == _FOLDER else place / _FOLDER
     folders = [place, *sorted(path for path in labels.glob("*") if path.is_dir())]
     tables = []
     for folder in folders:
-        found = [path for path in folder.glob("CollectedData*") if is_table(path)]
+        found = [path for path in folder.glob(f"{LABELS}*") if is_table(path)]
         if len(found) > 1:
             names = ", ".join(sorted(path.name for path in found))
             raise SourceError(f"{folder} has {len(found)} label tables, expected one: {names}; give one as the source")
@@ -155,7 +157,7 @@ def _read(path: Path) -> tuple[list[str], dict[str, tuple[tuple[str, ...], npt.N
 def _skeleton(place: Path) -> list[Any]:
     """Return the skeleton in the project's ``config.yaml``, as pairs of body parts; empty without the file."""
     folder = place.parent if place.is_file() else place
-    labels = next((each for each in (folder, folder.parent) if each.name == _LABELS), None)
+    labels = next((each for each in (folder, folder.parent) if each.name == _FOLDER), None)
     config = (labels.parent if labels else folder) / "config.yaml"
     if not config.is_file():
         return []

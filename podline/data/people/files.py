@@ -171,10 +171,9 @@ class ImageFiles:
         for match in chain.from_iterable(matches):
             dropped[match.root].append(match.dropped)
         if not dropped:
-            shown = ", ".join(filter(None, names[:2])) or "any"
             raise SourceError(
-                f"{file}: none of its images ({shown} …) is in {self._place}; put them there, next to the annotations "
-                "or into images/"
+                f"{file}: none of its images ({', '.join(names[:2])} …) is in {self._place}; put them there, next to "
+                "the annotations or into images/"
             )
         most, beside = max(map(len, dropped.values())), file.path if file.path.is_dir() else file.path.parent
         near = Path(unicodedata.normalize("NFC", beside.relative_to(top).as_posix())).parts

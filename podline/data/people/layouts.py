@@ -32,10 +32,12 @@ from podline.data.people.annotations import (
     refuse_twice,
     size_of,
 )
+from podline.data.people.deeplabcut import LABELS, is_table
 from podline.data.people.files import AnnotationFile, ImageFiles, annotation_files
 from podline.data.people.image import PERSON, People
 from podline.data.people.settings import KeypointSettings, PeopleSettings
 from podline.data.people.skeletons import Joints, Summary, joints_of, skeleton_of
+from podline.data.rawfiles import reading
 from podline.data.sandbox.pool import CALLER, Sandbox
 from podline.data.sources.unpacking import unpacking
 from podline.documents.manifest import SPLITS, TEST, TRAIN
@@ -131,6 +133,9 @@ class Keypoints(Layout):
                 skeleton, notes = self._skeleton(entries, file)
                 self.known.update({SKELETON: skeleton.model_dump(mode="json"), NOTES: notes})
             listed = [entry for entry in entries.images if entry.name]
+            if not listed:
+                why = next((f": {entry.record}: {entry.problem}" for entry in entries.images), "")
+                raise SourceError(f"{file} lists no valid image{why}; correct the entries of its list images")
             root, places, unlisted = images.places([entry.name for entry in listed], file, self.top)
             refuse_twice(listed, "file", places)
             found = {id(entry): place for entry, place in zip(listed, places, strict=True)}
@@ -171,13 +176,16 @@ def _item(entry: ImageEntry, place: Place | None, split: str, *, turn: bool) -> 
 
 
 def has_annotations(place: Path) -> bool:
-    """Return whether a folder or file has annotations of joints, in COCO's format or as DeepLabCut's tables.
+    """Return whether a folder or file has annotations in COCO's format, with or without joints, or DeepLabCut's tables.
 
-    A damaged file that contains the word "keypoints" counts too, so that the conversion reports the damage.
+    A damaged file named ``CollectedData…``, or with the word "keypoints", counts too, so that the damage is reported.
+
+    Raises:
+        SourceError: the folder cannot be read, or has several tables of DeepLabCut.
     """
-    if place.is_file() and not place.name.lower().endswith(".json"):
+    if place.is_file() and not place.name.lower().endswith((".json", ".csv")):
         return False
-    with Sandbox(CALLER, _has_annotations) as sandbox:
+    with Sandbox(CALLER, _has_annotations) as sandbox, reading(place):
         for file in annotation_files(place):
             with contextlib.suppress(SourceError):  # beyond the limits: no layout of images reads it
                 limits = limits_of_annotations(size_of(file.path))
@@ -190,7 +198,10 @@ def _has_annotations(file: AnnotationFile) -> bool:
     try:
         return document_of(file, _MOVE) is not None
     except SourceError:
-        return not file.member and b'"keypoints"' in file.path.read_bytes()
+        if is_table(file.path):
+            return file.path.name.startswith(LABELS)
+        with reading(file.path):
+            return not file.member and b'"keypoints"' in file.path.read_bytes()
 
 
 def _summaries(place: Path, settings: PeopleSettings) -> list[Summary]:

@@ -115,6 +115,8 @@ def _refused(error: Exception) -> tuple[Any, ...]:
     if isinstance(error, PodlineError):
         return ERROR, error.to_json()
     if isinstance(error, OSError):
+        if error.errno is None:  # a library raised it, such as Pillow or gzip
+            return SYSTEM, one_line(error)
         return SYSTEM, error.errno, error.strerror, error.filename and str(error.filename)
     return OTHER, f"{type(error).__name__}: {one_line(error)}"
 

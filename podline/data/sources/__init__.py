@@ -1,1 +1,1 @@
-"""Parsers of raw archives: CIFAR-10, CIFAR-100, MNIST, COCO's person keypoints and the drawn samples."""
+"""Opens sources: CIFAR-10, CIFAR-100, MNIST, the drawn sample, files for a user's own code; here or in a bucket."""

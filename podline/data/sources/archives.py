@@ -34,7 +34,7 @@ def in_child(function: Callable[..., list[str]], packed: Path, argument: Any, fo
         folder: the folder for the files.
 
     Raises:
-        SourceError: ``function`` raised one, or the child exceeded its memory or time limit.
+        SourceError: the archive cannot be read, ``function`` raised one, or the child exceeded a limit.
         StoreError: the folder cannot be written.
     """
     with reading(packed):
@@ -67,8 +67,8 @@ def unpack(archive: Path, wanted: Collection[str], folder: Path) -> list[str]:
         The names of the files written.
 
     Raises:
-        SourceError: the archive is truncated or damaged, unpacks to too many bytes, or a member leaves the folder, is a
-            device, or occurs twice.
+        SourceError: the archive is truncated or damaged, or unpacks to too many bytes; a member leaves the folder, is a
+            device, is sparse or has a too long name; or a wanted member occurs twice.
         StoreError: the folder cannot be written.
     """
     written, folders = list[str](), set[str]()

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.base.entry_points import reason
-from podline.base.errors import SourceError
+from podline.base.errors import SettingsError, SourceError
 from podline.data.images.arrays import open_arrays
 from podline.data.raw_arrays import Arrays, FilePart, sides
 from podline.data.rawfiles import raw_file, reading
@@ -25,7 +25,7 @@ from podline.data.sandbox.limits import ParseLimits, limits_of
 from podline.data.sandbox.pool import CALLER, Sandbox
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
-from podline.documents.manifest import SPLITS
+from podline.documents.manifest import SPLITS, TEST, TRAIN, VALIDATION
 from podline.recipes.datasets import DataSet
 from podline.recipes.kind_table import code_of_targets, text_targets
 from podline.recipes.own_code import of_dataset
@@ -33,8 +33,9 @@ from podline.recipes.own_code import of_dataset
 Read = Callable[[Path], Iterable[tuple[npt.ArrayLike, Any]]]
 """Yields a raw file's images, uint8 (height, width, channels) or (height, width), each with its target.
 
-A target is a value of the data set's kind (:meth:`podline.recipes.targets.TextTargets.text`): for classes, a number
-from 0 on. The function must be importable from a module, since a child process calls it.
+A target is a value of the data set's kind (:meth:`podline.recipes.targets.TextTargets.text`): for classes, a name or
+a number, which is an index into the class names if these are given. The function must be importable from a module,
+since a child process calls it.
 """
 
 _MEMORY, _RATE, _WAIT = 16.0, 4e6, 60.0  # memory per byte of a file, with any compression; bytes per second; seconds
@@ -55,13 +56,13 @@ def decoded_source(
         dataset: the data set.
         source: the folder with the files, here or in ``gs://``.
         splits: ``train``, ``test`` and, optionally, ``validation`` → the names of their files.
-        class_names: names by class number; empty if the kind has none, or if ``read`` returns the names.
+        class_names: names by class number; empty if the kind has none, or to use the training images' targets.
         read: see :data:`Read`; all images of a data set have one shape.
         work: the cache folder.
 
     Raises:
-        SettingsError: the data set's kind cannot read targets from text.
-        SourceError: a file is missing, unreadable or has invalid content.
+        SettingsError: the data set's kind cannot read targets from text, or ``splits`` lacks a split or has others.
+        SourceError: ``read`` cannot be sent to a child process, or a file is missing, unreadable or invalid.
         StoreError: the cache folder cannot be written.
     """
     try:
@@ -70,6 +71,11 @@ def decoded_source(
         raise SourceError(
             f"{dataset.name}: `read` cannot be sent to a child process ({reason(error)}); give a function of a module"
         ) from error
+    if not {TRAIN, TEST} <= splits.keys() <= {*SPLITS}:
+        raise SettingsError(
+            f"{dataset.name}: got files of the splits {', '.join(splits) or 'none'}, expected {TRAIN}, {TEST} and, "
+            f"optionally, {VALIDATION}; rename or add splits in the data set's code"
+        )
     splits = {split: splits[split] for split in SPLITS if split in splits}
     names = [*chain(*splits.values())]
     code = [of_dataset(dataset), code_of_targets(dataset.kind)]

@@ -41,9 +41,11 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
         The folder, which a conversion can use as its source.
 
     Raises:
-        SettingsError: the data set does not exist, or is not published.
-        SourceError: the server lacks a file; or a file on the server or in the folder does not have the published md5.
-        SourceUnavailableError: the server did not answer in several tries; the next call resumes the download.
+        SettingsError: the data set does not exist or cannot be downloaded, or ``base_url`` is not a web address.
+        SourceError: there is no such host, its certificate is invalid, or it refuses a file; or a file on the server or
+            in the folder does not have the published md5.
+        SourceUnavailableError: the server did not answer in several tries, or another process downloads the file; the
+            next call resumes the download.
         StoreError: the folder cannot be written.
     """
     found = datasets.find(dataset)
@@ -157,7 +159,7 @@ def _fetch_rest(file: RemoteFile, url: str, stream: IO[bytes], tell: Callable[[i
 
 
 def _cause(error: BaseException | None) -> BaseException | str | None:
-    """Return the cause in a URLError; return any other error unchanged."""
+    """Return the cause in a URLError, an error or a text; return any other error unchanged."""
     return error.reason if isinstance(error, urllib.error.URLError) else error
 
 

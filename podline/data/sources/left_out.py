@@ -7,7 +7,6 @@ missing folder, another file's annotations, or coordinates in another unit.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -52,7 +51,7 @@ def refuse_left_out(dataset: str, parts: Iterable[LeftOut], allowed: float) -> N
     """
     for part in parts:
         count = part.reasons.total()
-        if count <= allowed * part.read:
+        if not count or count / part.read <= allowed:  # this order: 0.29 * 100 is less than 29
             continue
         most = part.reasons.most_common()
         named = [f"{reason} ({times:,})" for reason, times in most[:_NAMED]]
@@ -61,5 +60,5 @@ def refuse_left_out(dataset: str, parts: Iterable[LeftOut], allowed: float) -> N
         share = count / part.read
         raise SourceError(
             f"{dataset}: {count:,} of {part.read:,} {part.what} are left out, {share:.1%} vs {allowed:.1%} at most: "
-            f"{', '.join(named)}; correct the source, or give --allow-left-out {math.ceil(100 * share) / 100:g}"
+            f"{', '.join(named)}; correct the source, or give --allow-left-out {-(-100 * count // part.read) / 100:g}"
         )

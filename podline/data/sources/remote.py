@@ -43,14 +43,15 @@ def objects_of(uri: str) -> tuple[Store, Iterator[Listed]]:
     """Return a store, and in order the object that ``uri`` names or all objects below this prefix.
 
     Args:
-        uri: ``gs://bucket/prefix``, or an archive's ``gs://bucket/…/name.tar.gz``.
+        uri: ``gs://bucket`` or ``gs://bucket/prefix``, or a file's ``gs://bucket/…/name``.
 
     Raises:
         SourceError: the prefix has no object.
         StoreError: the bucket cannot be read.
     """
     parent, _, last = uri.rstrip("/").rpartition("/")
-    if parent.removeprefix(BUCKET_SCHEME).strip("/") and not uri.endswith("/"):
+    names_bucket = parent.startswith(BUCKET_SCHEME) and parent != BUCKET_SCHEME  # not for ``gs://bucket``
+    if names_bucket and not uri.endswith("/"):
         beside = open_store(parent, _OPTION)
         file = beside.find(last)
         if file is not None:
@@ -71,7 +72,8 @@ def _downloaded(uri: str, work: Path, wanted: Callable[[str], bool]) -> Path:
     store, there = objects_of(uri)
     with tempfile.TemporaryFile("w+") as listing:
         state = digests.of_list([found.name, found.version] for found in _write_wanted(uri, there, wanted, listing))
-        folder = work / "remote" / digests.of_json([store.uri, state])[:32]
+        # Placeholders have a folder of their own: decoding on this machine would read their zeros as images.
+        folder = work / ("placeholders" if DECODING.get() else "remote") / digests.of_json([store.uri, state])[:32]
         listing.seek(0)
         count = sum(1 for _ in listing)
         listing.seek(0)
@@ -108,6 +110,7 @@ def _links(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Pa
     _placeholders[str(folder)] = store.uri
 
     def link(found: Listed) -> Path:
+        store.where(found.name)  # refuses a name that leads out of the folder
         path = folder / found.name
         with explained("write", path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -115,9 +118,10 @@ def _links(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Pa
                 _write_placeholder(found, path)
                 return path
             copy = store.local(found.name, found)
-            if not (path.is_symlink() and path.readlink() == copy):
-                with contextlib.suppress(FileExistsError):  # another process makes the same link
-                    path.symlink_to(copy)
+            if os.path.lexists(path) and not (path.is_symlink() and path.readlink() == copy):
+                path.unlink(missing_ok=True)  # a placeholder of an older release, or a link into a moved cache
+            with contextlib.suppress(FileExistsError):  # the same link, perhaps from another process
+                path.symlink_to(copy)
         return path
 
     return in_order(link, objects, store.parallel)
@@ -126,8 +130,6 @@ def _links(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Pa
 def _write_placeholder(found: Listed, path: Path) -> None:
     """Write a sparse file that represents an object of the bucket, unless it exists."""
     generation = int(found.version)
-    if path.is_symlink():  # a link to a copy, for a conversion on this machine
-        path.unlink()
     if not (path.exists() and path.stat().st_mtime_ns == generation):
         path.touch()
         os.truncate(path, found.bytes)
@@ -170,8 +172,9 @@ def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lam
         wanted: returns whether a file of a bucket is needed, given its name.
 
     Raises:
-        SourceError: the source does not exist, or the body raises this error.
-        ArtifactError: an object has a new generation.
+        SourceError: the bucket has no object of this address, or no wanted one; the address is not of a bucket of
+            Google Cloud; or the body raises this error. A local path need not exist.
+        ArtifactError: an object has a new generation, or a name that leads out of the source.
         StoreError: an object cannot be downloaded.
     """
     if is_remote(source):

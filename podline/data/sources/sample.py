@@ -44,7 +44,11 @@ def write_sample(folder: Path, train: int = 5000, test: int = 1000, seed: int = 
 
 
 def require_counts(train: int, test: int, seed: int, most: int) -> None:
-    """Check the numbers of images to generate, and the seed."""
+    """Check the numbers of images to generate, and the seed.
+
+    Raises:
+        SettingsError: a number is out of bounds.
+    """
     if not (5 <= train <= most and 1 <= test <= most and seed >= 0):
         raise SettingsError(
             f"got train={train}, test={test}, seed={seed}, expected train from 5 to {most:,}, test from 1 to {most:,}, "
@@ -56,7 +60,7 @@ def write_drawn(folder: Path, files: Iterable[tuple[str, Iterable[bytes]]]) -> P
     """Write files into subfolders of a folder, and return the folder; a subfolder appears only when complete.
 
     Args:
-        folder: the folder, created if missing; a subfolder with the same content is kept.
+        folder: the folder, created if missing; a subfolder that has the files with the same content is kept.
         files: each file's name, ``subfolder/file``, and its content in pieces.
 
     Raises:

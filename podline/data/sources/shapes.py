@@ -51,7 +51,7 @@ def _bar(u: Floats, v: Floats) -> Floats:
 
 
 def _to_nearest(u: Floats) -> Floats:
-    """Return the distance to the nearest integer."""
+    """Return the difference from the nearest integer, -0.5 … 0.5."""
     return u - np.rint(u)
 
 

@@ -117,7 +117,7 @@ class Source:
 
     @property
     def read(self) -> int:
-        """Number of records in the raw files."""
+        """Number of records in the raw files: those to convert and those left out."""
         return sum(self.sizes.values()) + len(self.images.reasons)
 
     @property
@@ -163,7 +163,7 @@ class Source:
         return mean_size(self.pixels(some)) if self.settings and self.settings.keep_jpeg else 0
 
     def notes(self) -> list[str]:
-        """Return lines that tell the user how Podline interprets the source.
+        """Return lines that tell the user how Podline interprets the source; none for raw arrays.
 
         Raises:
             SourceError: too many images of a split have a near-duplicate in another split.
@@ -187,7 +187,7 @@ class Source:
 
     @cached_property
     def doubt(self) -> Doubt | None:
-        """Return why no model can be shown to be better than guessing on the test split, or None if one can."""
+        """Return why the test split cannot or can hardly show that a model is better than guessing; None if it can."""
         counts = self.class_counts
         every = [sum(each) for each in zip(*counts.values(), strict=True)]
         return facts_named(self.kind).targets.doubt(self.class_names, counts[TEST], every, is_hashed=True)
@@ -302,8 +302,9 @@ def open_raw(dataset: DataSet, source: str, settings: ConverterSettings, work: P
         work: the cache folder of sources.
 
     Raises:
-        SettingsError: the data set's code cannot be imported.
+        SettingsError: the data set's code cannot be imported, or the settings do not fit.
         SourceError: the source is missing, damaged or another data set.
+        StoreError: the cache folder cannot be written, or a bucket cannot be read.
         OutOfMemoryError: the memory is too small.
     """
     read = dataset.code(dataset.open)

@@ -43,6 +43,7 @@ def compared(store: Store, before: Manifest, after: Manifest) -> tuple[DataChang
 
     Raises:
         ArtifactError: a version is damaged, or was converted by an older Podline.
+        StoreError: a version cannot be read.
     """
     started, then, now = time.monotonic(), VersionRecords(store, before), VersionRecords(store, after)
     changes = version_changes(then, now)
@@ -91,7 +92,7 @@ def _counts(before: Manifest, after: Manifest) -> dict[str, dict[str, tuple[int,
 
 
 def _looks(versions: Versions) -> tuple[list[str], bool]:
-    """Return sentences that compare new images with old ones, and whether any test is significant."""
+    """Return sentences that compare new images with old ones, if there are any, and whether a test is significant."""
     before, after, changes = versions
     forms = [{name: one.manifest.converter.get(name, "") for name in _FORM} for one in (before, after)]
     if forms[0] != forms[1]:
@@ -109,7 +110,7 @@ def _looks(versions: Versions) -> tuple[list[str], bool]:
 
 
 def _sampled(versions: Versions, old: Ids) -> tuple[Sample, Ids, Ids]:
-    """Sample new images, and images of ``old`` with the same shares of classes.
+    """Sample new images, and images of ``old`` with about the same shares of classes, as far as there are enough.
 
     Returns:
         The sample, the ids of its new images, and the ids of its old images.
@@ -185,7 +186,10 @@ def _sentences(
 
 
 def pictures(versions: Versions) -> list[PictureRow]:
-    """Return some of the added, removed and relabelled images with their labels and names as captions."""
+    """Return a row of pictures for each kind of change that occurs: some added, removed and relabelled images.
+
+    Captions have the images' labels and names.
+    """
     before, after, changes = versions
     sides = {"added": (after, changes.added), "removed": (before, changes.removed)}
     sides["relabelled"] = after, changes.relabelled[1]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.base.arrays import Array
+from podline.base.plurals import plural
 from podline.base.progress import Reporter
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
@@ -23,8 +24,8 @@ Ids = npt.NDArray[np.int64]
 class Examples:
     """The examples of a split, numbered 0 … len-1; can be used as a map-style data set of PyTorch.
 
-    Each field is an array: ``image`` uint8 (n, height, width, channels), ``label`` int64 (n,), and the other fields of
-    the manifest. When an instance is pickled into another process, it opens the store there.
+    Each field of the manifest is an array: ``image`` uint8 (n, height, width, channels), for classes ``label`` int64
+    (n,). When an instance is pickled into another process, it opens the store there.
     """
 
     def __init__(self, root: str, folder: str, split: str, reporter: Reporter | None = None) -> None:
@@ -47,7 +48,7 @@ class Examples:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Return the class names; ``label`` is an index into them."""
+        """Return the names of the classes or labels by number; empty for kinds without classes."""
         return self.manifest.class_names
 
     def __len__(self) -> int:
@@ -57,17 +58,25 @@ class Examples:
         """Return one example for an integer, or a batch in the given order for a slice or several indices.
 
         Raises:
+            TypeError: the indices are not integers.
             IndexError: a position is out of range.
             ArtifactError: a record is damaged.
         """
+        places = self._places(ids)
+        arrays = self._reader.gather(places.reshape(-1))
+        return {name: values.reshape(places.shape + values.shape[1:])[()] for name, values in arrays.items()}
+
+    def _places(self, ids: int | slice | Sequence[int] | Ids) -> Ids:
+        """Return the position of each index, of the shape of ``ids``; negative indices count from the end."""
         found = np.arange(*ids.indices(len(self))) if isinstance(ids, slice) else np.asarray(ids)
         if found.size and found.dtype.kind not in "iu":
             raise TypeError(
                 f"indices have dtype {found.dtype}, expected integers; convert a boolean mask with numpy.flatnonzero"
             )
-        places = found.astype(np.int64).reshape(-1)
-        arrays = self._reader.gather(np.where(places < 0, places + len(self), places))
-        return {name: values.reshape(found.shape + values.shape[1:])[()] for name, values in arrays.items()}
+        places = np.where(found < 0, found + len(self), found).astype(np.int64)
+        if places.size and not 0 <= places.min() <= places.max() < len(self):
+            raise IndexError(f"got indices from {found.min()} to {found.max()} of {plural(len(self), 'example')}")
+        return places
 
     def names(self, ids: int | slice | Sequence[int] | Ids) -> Any:
         """Return the names of examples in their source, such as ``cat/1.png``; indices as in :meth:`__getitem__`.
@@ -75,10 +84,11 @@ class Examples:
         A name is empty if the data set was converted by Podline 1.0.
 
         Raises:
+            TypeError: the indices are not integers.
             IndexError: a position is out of range.
             ArtifactError: the file of names is damaged.
         """
-        return self._names[np.arange(len(self))[ids]]
+        return self._names[self._places(ids)]
 
     @cached_property
     def _names(self) -> npt.NDArray[np.str_]:
@@ -90,7 +100,8 @@ class Examples:
 
         Args:
             batch_size: number of examples per batch; the incomplete last batch of an epoch is dropped.
-            seed: seed of the order; a recipe's ``seed`` gives the same order as its training.
+            seed: seed of the order. A recipe's ``seed`` gives the order of its training, unless the recipe holds out
+                examples, balances classes or changes the batch size.
             epochs: number of passes over the split.
             start: number of the first batch to return, to resume.
 
@@ -100,7 +111,9 @@ class Examples:
         order = TrainingOrder(len(self), batch_size, seed)
         steps = epochs * order.steps_per_epoch
         if not 0 <= start <= steps:
-            raise ValueError(f"got start={start}, expected 0 to {steps}, the number of batches in {epochs} epochs")
+            raise ValueError(
+                f"got start={start}, expected 0 to {steps}, the number of batches in {plural(epochs, 'epoch')}"
+            )
         return Batches(self, order, range(start, steps))
 
 

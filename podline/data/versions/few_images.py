@@ -27,7 +27,7 @@ def conversion_spec(store: Store, recipe: Recipe, given: JsonObject, tell: Tell,
         store: the store for the data set; it also keeps the choice.
         recipe: the recipe to convert for.
         given: settings of the conversion by name, which override the recipe's.
-        tell: called with a sentence that describes the choice, when it is made.
+        tell: called with a sentence if values for few images are chosen now, and these use pretrained weights.
         values: other fields of the spec: the source, the engine, and so on.
 
     Raises:

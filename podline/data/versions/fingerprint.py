@@ -108,7 +108,7 @@ def converter_settings(spec: ConvertSpec) -> dict[str, int | str]:
 
 
 def record_form(settings: Mapping[str, int | str]) -> dict[str, int | str]:
-    """Return the settings without corrections and forgotten images, which change targets and splits but no pixels."""
+    """Return the settings without corrections and forgotten images, which change the records but not their form."""
     return {name: value for name, value in settings.items() if name not in ("corrections", "forgotten")}
 
 
@@ -160,8 +160,8 @@ def require_convertible(spec: EffectiveSpec, store: Store, source: Source) -> No
 def fingerprint(spec: ConvertSpec, files: Iterable[SourceFile]) -> str:
     """Return the fingerprint of a data set: 16 hexadecimal digits of a hash of all that its bytes depend on.
 
-    The hash covers the raw files' names and checksums, and the settings. It excludes the name of the data set, paths,
-    and how the work is divided.
+    The hash covers the raw files' names and checksums, the settings, and the data set's base name. It excludes the name
+    that a user adds to the base, paths, and how the work is divided.
     """
     return digests.of_json(
         {
@@ -178,6 +178,7 @@ def memory_of(spec: EffectiveSpec, store: Store) -> Memory:
 
     Raises:
         SourceError: the source does not exist, or cannot be listed.
+        StoreError: the source's bucket cannot be read.
     """
     depends = [
         datasets.find(spec.dataset).base,
@@ -196,7 +197,9 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
     Returns None if another version is newer: converting an earlier state again makes a new version.
 
     Raises:
-        SourceError: the source does not exist.
+        SourceError: the source does not exist, or cannot be listed.
+        ArtifactError: see :func:`effective`.
+        StoreError: the store, or the source's bucket, cannot be read.
     """
     store = open_store(spec.root)
     wanted = effective(spec, store)
@@ -209,7 +212,7 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
 
 
 def _superseded(store: Store, spec: ConvertSpec, found: Sequence[Version], known: str) -> bool:
-    """Return whether the content of the newest version with these settings (except corrections) is not ``known``."""
+    """Return whether a version with these settings (:func:`record_form`) is newer than the content ``known``."""
     form = record_form(converter_settings(spec))
     for version in reversed(found):
         if version.content == known:

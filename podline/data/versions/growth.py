@@ -92,7 +92,7 @@ class Growth:
         fingerprint: fingerprint of the new version.
         base: the version whose shards are reused, or None.
         before: the newest other version that fits, usually the base; they differ after a return to earlier content.
-        table: the base's table of records.
+        table: the base's table of records; None without a base.
         splits: split → its plan; splits that only the base has are included, without records.
         changes: numbers of added, removed, relabelled and moved records since ``before``.
     """
@@ -177,8 +177,9 @@ class Growth:
 
 
 def fitting_base(store: Store, spec: ConvertSpec, source: Source, candidates: Iterator[str]) -> Manifest | None:
-    """Return the manifest of the first candidate (a fingerprint) with the same settings, classes and fields, or None.
+    """Return the manifest of the first candidate (a fingerprint) with the same settings, kind, classes and fields.
 
+    None if there is no such candidate.
     A version with a missing file or damaged manifest is skipped.
     """
     layout = stored_layout(source.features)
@@ -242,7 +243,10 @@ def _older(base: Manifest, table: RecordTable, split: str, dead: Ids) -> tuple[O
 def _statistics(
     store: Store, base: Manifest, pixels: PixelSums, split: str, dead: Ids, kind: str
 ) -> tuple[npt.NDArray[np.int64], PixelSums | None]:
-    """Return the class counts and pixel sums of a base's split without its dead records."""
+    """Return the class counts and pixel sums of a base's split without its dead records.
+
+    The sums are None if no pixel remains.
+    """
     counts = np.array(base.split(split).class_counts, np.int64)
     if len(dead):
         reader, census = open_split(store, base.folder, base, split), facts_named(kind).targets.census

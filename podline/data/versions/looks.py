@@ -44,7 +44,10 @@ class Sample(NamedTuple):
 
 
 def groups_of(new: npt.NDArray[np.bool_], stratum: Ids, names: Sequence[str]) -> dict[str, Ids]:
-    """Return the group of all images (key "") and a group for each class with enough images, as class indices."""
+    """Return the group of all images (key "") and, if there are several classes, groups of one, as class indices.
+
+    Only classes with :data:`LEAST` new and old images have a group, at most :data:`MOST_CLASSES`.
+    """
     news, olds = (np.bincount(stratum[side], minlength=len(names)) for side in (new, ~new))
     enough = [
         number for number in np.argsort(-news, kind="stable").tolist() if min(news[number], olds[number]) >= LEAST
@@ -54,7 +57,7 @@ def groups_of(new: npt.NDArray[np.bool_], stratum: Ids, names: Sequence[str]) ->
 
 
 def p_values(sample: Sample, numbers: Mapping[str, Floats], formats: Sequence[str] = ()) -> dict[Key, float]:
-    """Return the p-value of each quantity in each group; constant quantities are skipped.
+    """Return the p-value of each quantity in each group, without quantities that are constant there.
 
     Args:
         sample: the sampled images.

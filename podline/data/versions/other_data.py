@@ -25,8 +25,9 @@ _NAMED = 3
 def refuse_other_data(store: Store, dataset: str, source: Source) -> None:
     """Refuse a user's own data if the store has a different data set of the same name.
 
-    A source belongs to the existing data set if they share an image, or if at least half of the class or joint names in
-    the shorter list are in both. So a folder may move, get new classes, or get new images of the same classes.
+    A source belongs to the existing data set if at least half of the class or joint names in the shorter list are in
+    both, or, with classes, if they share an image. So a folder may move, get new classes, or get new images of the same
+    classes.
 
     Raises:
         SourceError: the store has a data set of this name, and the source shares too little with every version of it.

@@ -87,6 +87,9 @@ def publish_dataset(
     """Publish the files next to the shards, the manifest last; return their names.
 
     The files for TFDS are published only if no older version's shards are used: TFDS reads a single folder.
+
+    Raises:
+        StoreUnavailableError: the base was deleted meanwhile.
     """
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
     shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
@@ -96,8 +99,8 @@ def publish_dataset(
     table = publish_records(store, folder, growth.rows(written), sums)
     if base and not store.exists(f"{dataset_folder(spec.dataset, base)}/{MANIFEST}"):
         raise StoreUnavailableError(
-            f"version {base} of {spec.dataset}, whose shards this version uses, was deleted meanwhile; nothing was "
-            "published, convert again: that writes all records"
+            f"version {base} of {spec.dataset}, whose shards this version uses, was deleted meanwhile, so no "
+            "version was published; convert again: that writes all records"
         )
     manifest = manifest_of(spec, source, splits, table, base)
     beside = {} if base else tfds_files(manifest, class_names_of(source.features))
@@ -160,5 +163,9 @@ def delete_orphans(store: Store, folder: str) -> None:
     shards = [shard for split in read_manifest(store, folder).splits for shard in split.shards]
     kept = {f"{folder}/{shard_record(shard.file)}" for shard in shards}
     kept |= {f"{folder}/{file.file}" for shard in shards for file in shard.files}
-    orphans = (file for file in store.listing(folder) if ".tfrecord-" in file.name and file.name not in kept)
+    orphans = (
+        file
+        for file in store.listing(folder)
+        if ".tfrecord-" in file.name.removeprefix(folder) and file.name not in kept
+    )
     deque(in_order(lambda file: store.delete(file.name, file.version), orphans, store.parallel), maxlen=0)

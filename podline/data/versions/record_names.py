@@ -1,7 +1,7 @@
 """Store the source name and picture size of each record of a version, in a file next to its shards.
 
 The names are no part of the records or the fingerprint, so renaming a file makes no new version. Reports, the
-notebook and ``podline data show`` take the names of records from this file. Versions of Podline 1.0 lack it.
+notebook and ``podline data show`` take the names of records from this file. Versions converted by Podline 1.0 lack it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from podline.base.errors import ArtifactError, SettingsError
 from podline.base.plain import plain
 from podline.data.identity import hexadecimal
 from podline.data.images.arrow_file import decoded, encoded
+from podline.data.places import IMAGE_ENDINGS
 from podline.data.record_table import RecordTable
 from podline.documents.manifest import TRAIN, Manifest, stored_name
 from podline.store.contract import Store, explained
@@ -51,8 +53,9 @@ class SourceFacts(NamedTuple):
 
     @property
     def formats(self) -> list[str]:
-        """Return the file extension of each name, such as ``.jpg``."""
-        return [f".{name.rpartition('.')[2].lower()}".replace(".jpeg", ".jpg") for name in self.names]
+        """Return the file extension of each name, such as ``.jpg``; empty if no image file has this extension."""
+        endings = (PurePosixPath(name).suffix.lower().replace(".jpeg", ".jpg") for name in self.names)
+        return [ending if ending in IMAGE_ENDINGS else "" for ending in endings]
 
 
 def publish_names(store: Store, folder: str, splits: Mapping[str, Any]) -> None:
@@ -74,7 +77,7 @@ def publish_names(store: Store, folder: str, splits: Mapping[str, Any]) -> None:
 
 
 class RecordNames:
-    """Reads the source names of a version's records; all names of a version of Podline 1.0 are empty."""
+    """Reads the source names of a version's records; all are empty if Podline 1.0 converted the version."""
 
     def __init__(self, store: Store, manifest: Manifest) -> None:
         self._store, self._manifest = store, manifest

@@ -67,7 +67,8 @@ def check_files(store: Store, manifest: Manifest, reporter: Reporter) -> array[f
     """Verify the sha256 of a data set's shards and other files; return their publication times.
 
     Raises:
-        ArtifactError: a file differs; the message has the file, the record and both values.
+        ArtifactError: a file is missing or differs; the message has the file and both values, or for a damaged frame of
+            a shard, the record and its byte.
         StoreError: a file cannot be read.
     """
 
@@ -95,7 +96,7 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
         The number of records whose image occurs more than once in their split.
 
     Raises:
-        ArtifactError: a value differs; the message has the file, the record and both values.
+        ArtifactError: a target is invalid, a statistic differs, or two splits share an image.
         StoreError: a file cannot be read.
     """
     layout = stored_layout(manifest.fields)
@@ -167,7 +168,7 @@ def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, writ
 
 
 def _check_images(where: str, readers: Sequence[SplitReader], hashes: Sequence[npt.NDArray[np.bytes_]]) -> int:
-    """Return the number of repeated images within splits; raise an error if two splits share an image."""
+    """Return the number of records whose image repeats in their split; raise an error if two splits share an image."""
     for (one, ours), (other, theirs) in itertools.combinations(zip(readers, hashes, strict=True), 2):
         shared = np.intersect1d(ours, theirs)
         if len(shared):

@@ -88,7 +88,7 @@ class VersionRecords(KnownRecords):
         """Open the table of records.
 
         Raises:
-            ArtifactError: the table is damaged or missing.
+            ArtifactError: the table is damaged, or an older Podline converted the data, with another table or none.
         """
         super().__init__(RecordTable.of(store, manifest))
         self.manifest, self._store, self._readers = manifest, store, dict[str, SplitReader]()
@@ -102,12 +102,12 @@ class VersionRecords(KnownRecords):
         return SourceFacts(names.tolist(), pixels)
 
     def sample(self, most: int) -> Ids:
-        """Return a random sample of at most ``most`` records from all splits, the same on each call."""
+        """Return the ids of at most ``most`` random records of all splits, the same on each call."""
         count = int(self._firsts[-1])
         return permuted(0, "old images", 0, count, np.arange(min(most, count)))
 
     def gather(self, ids: Ids, fields: Sequence[str] | None = None) -> Arrays:
-        """Return fields of some records, in the given order; see :meth:`SplitReader.gather`."""
+        """Return fields of some records, in the given order; see :meth:`SplitReader.gather`. Empty without records."""
         names, parts, order = fields or [field.name for field in self.manifest.fields], list[Arrays](), [ids[:0]]
         for split, mine, places in self.by_split(ids):
             if split not in self._readers:
@@ -118,12 +118,12 @@ class VersionRecords(KnownRecords):
         return {name: np.concatenate([part[name] for part in parts])[back] for name in names} if parts else {}
 
     def classes(self, ids: Ids) -> list[str]:
-        """Return the class name of each record; empty if the data set has no single label per record."""
+        """Return the class name of each record; empty texts if the data set has no single label per record."""
         has_class = any((field.name, field.encoding) == (LABEL, "varint") for field in self.manifest.fields)
         return self.targets(ids) if has_class else [""] * len(ids)
 
     def words(self, ids: Ids) -> list[str]:
-        """Return the targets of some records as text for people; empty for kinds without such text."""
+        """Return the target of each record as text for people; empty texts for kinds without such text."""
         targets = facts_named(self.manifest.kind).targets
         if not isinstance(targets, TextTargets) or not len(ids):
             return [""] * len(ids)

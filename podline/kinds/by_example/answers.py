@@ -37,7 +37,7 @@ class ExampleAnswers(Answers[A, A], Generic[A]):
         return at_its_thresholds(self._kind, found, examples.store, training.folder)
 
     def part(self, examples: CommonExamples, answers: A) -> A:
-        """Return the answers for the judged examples."""
+        """Return the answers for the compared examples."""
         return answers if examples.places is None else answers.at(examples.places)
 
     def judged(self, examples: CommonExamples, answers: A) -> A:
@@ -45,7 +45,7 @@ class ExampleAnswers(Answers[A, A], Generic[A]):
         return answers
 
     def main(self, examples: CommonExamples, answers: A) -> Metric:
-        """Return the figure of the kind's main measure."""
+        """Return the kind's main measure, with its interval."""
         return figure_of(measure_named(self._kind.measure), answers)
 
     def differing(self, one: A, other: A) -> int:

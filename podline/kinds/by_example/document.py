@@ -11,7 +11,7 @@ from podline.documents.any_evaluation import RunEvaluation, Scored
 
 
 class ImageFigures(Scored):
-    """Figures on ``examples`` images, each judged once: all measures of the kind of task, with 95 % intervals."""
+    """Figures on ``examples`` images, each judged once: the measures of the kind of task, with 95 % intervals."""
 
     examples: int = Field(ge=1)
 
@@ -23,8 +23,8 @@ class ImageEvaluation(RunEvaluation[F_co], Generic[F_co]):
     """The evaluation of a model that answers each image separately.
 
     Attributes:
-        class_names: names in the order of the logits.
-        seen: the figures on the first training records, at most as many as the judged split has.
+        class_names: names in the order of the logits; empty without classes.
+        seen: the figures on the first records that were trained on, at most as many as the judged split has.
         views: number of views of each image that ``over_views`` averages; see docs/how-to/train.md.
         over_views: the trained model's figures on the split with averaged views; all other figures use one view.
     """

@@ -12,6 +12,7 @@ import numpy as np
 from podline.base.arrays import Array, Tensor
 from podline.contract.noise import Floats
 from podline.contract.per_example import PerExample
+from podline.data.shown import shortened
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.manifest import Manifest
 from podline.documents.metric import Metric
@@ -43,9 +44,10 @@ class Judged(Generic[A]):
     Attributes:
         class_names: the class names of the data set.
         trained: the answers to the judged split.
-        held_out: the answers to the examples on which thresholds are chosen: held-out or training examples.
+        held_out: the answers to the examples on which thresholds are chosen, before the thresholds are applied.
         thresholds: the thresholds, (classes,); empty for kinds without thresholds.
-        chosen_on: the split of ``held_out``.
+        chosen_on: ``validation`` if ``held_out`` is a validation split or examples held out of the training split;
+            ``train`` if it is examples that were trained on.
     """
 
     class_names: Sequence[str]
@@ -102,7 +104,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
 
     @abstractmethod
     def words(self, answers: A, manifest: Manifest) -> list[str]:
-        """Return answers as text."""
+        """Return the answer to each example as text."""
 
     @abstractmethod
     def prediction(
@@ -123,19 +125,22 @@ class ExampleHooks(ReportedKind, Generic[A]):
 
         Args:
             answers: a model's answers, with the targets.
-            classes: number of classes.
-            failed: called with the reason if a measure is left out.
+            classes: number of classes; 0 for a data set without classes.
+            failed: called with the reason if a measure is left out because it fails.
         """
         return ImageFigures(
             examples=len(answers.labels), metrics=figures_of(answers, self.name, classes or None, failed)
         )
 
     def fields(self, judged: Judged[A]) -> Mapping[str, object]:
-        """Return the fields that the kind adds to the evaluation."""
+        """Return the fields that the kind adds to the evaluation; none by default."""
         return {}
 
     def over_views(self, model: Callable[..., Tensor], recipe: Recipe) -> Views | None:
-        """Return a model for test-time augmentation, which averages its answers over views of each image; or None."""
+        """Return a model for test-time augmentation, which averages its answers over views of each image.
+
+        None if the recipe has no views, which is the default.
+        """
         return None
 
     def thresholds_in(self, evaluation: AnyEvaluation) -> Floats:
@@ -143,13 +148,19 @@ class ExampleHooks(ReportedKind, Generic[A]):
         return np.empty(0)
 
     def lost_order(self, before: A, after: A) -> Floats:
-        """Return a sort key for each example, (n,); reports show lost examples with the lowest key first."""
-        return gains_of(measure_named(self.measure), before, after)
+        """Return a sort key for each example, (n,); reports show lost examples with the lowest key first.
+
+        By default the key is the gain in the main measure; all keys are 0 if that measure is a single number.
+        """
+        gains = gains_of(measure_named(self.measure), before, after)
+        return gains if len(gains) else np.zeros(len(after.labels))
 
     def truths(self, labels: Array, manifest: Manifest) -> list[str]:
-        """Return targets as text."""
+        """Return the target of each example as text; a Python literal if the kind's targets have no text."""
         targets = self.facts.targets
-        return targets.words({self.target: labels}, manifest.class_names) if isinstance(targets, TextTargets) else []
+        if isinstance(targets, TextTargets):
+            return targets.words({self.target: labels}, manifest.class_names)
+        return [shortened(label.tolist()) for label in labels]
 
 
 def shares_of(class_names: Sequence[str], shares: Floats, labels: Sequence[int]) -> tuple[ClassShare, ...]:

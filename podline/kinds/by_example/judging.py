@@ -34,8 +34,9 @@ def judge(kind: ExampleHooks[A], case: Case) -> Judgement:
     """Evaluate a run's model; return the document, and files with the model's answer to each example.
 
     Raises:
-        ArtifactError: the data have changed, before or during reading.
+        ArtifactError: the data have changed, before or during reading; or a record's targets are invalid.
         DivergenceError: the model's outputs are not finite.
+        SettingsError: the main measure fails, see :func:`podline.kinds.by_example.measures.figures_of`.
     """
     measure, names, views = (
         measure_named(kind.measure),
@@ -49,13 +50,10 @@ def judge(kind: ExampleHooks[A], case: Case) -> Judgement:
     trained, guessing = found["trained"], kind.guessing(found["trained"])
     figures = {name: kind.figures(answers, len(names), case.problems.add) for name, answers in found.items()}
     limit, notes = guessing.high if measure.higher_is_better else guessing.low, list[str]()
-    if views and (averaged := figures[_OVER_VIEWS]):
-        notes = [
-            f"{measure.label} over {views.number} views {metric_text(measure.name, averaged.metrics[measure.name])}"
-        ]
-    better = {
-        name: measure.better(found.metrics[measure.name].value, limit) for name, found in figures.items() if found
-    }
+    if views:
+        averaged = figures[_OVER_VIEWS].metrics[measure.name]
+        notes = [f"{measure.label} over {views.number} views {metric_text(measure.name, averaged)}"]
+    better = {name: measure.better(each.metrics[measure.name].value, limit) for name, each in figures.items()}
     document = {
         **case.of_run(),
         **figures,
@@ -115,17 +113,23 @@ def _answers(
     found, done = list[A](), 0
     with batches.explained():
         for outputs, fields in answers(batches):
-            for place in np.flatnonzero(~np.isfinite(outputs).all(axis=tuple(range(1, outputs.ndim)))):
+            for place in np.flatnonzero(~np.isfinite(outputs).all(axis=tuple(range(1, outputs.ndim)))).tolist():
                 raise DivergenceError(
-                    f"record {done + place}: the model's outputs are not finite, since its training diverged; train "
-                    "again with a lower learning rate"
+                    f"{_record(batches, done + place)}: the model's outputs are not finite, since its training "
+                    "diverged; train again with a lower learning rate"
                 )
             if problem := kind.facts.targets.check(fields, batches.manifest):
-                raise ArtifactError(f"record {done + problem[0]} {problem[1]}")
+                raise ArtifactError(f"{_record(batches, done + problem[0])} {problem[1]}")
             found.append(kind.answered(outputs, fields[kind.target], recipe))
             news(len(outputs))
             done += len(outputs)
     return kind.read_by.joined(found)
+
+
+def _record(batches: EvaluationInput, place: int) -> str:
+    """Return the name of the example at a position in the batches, such as ``record 6 of the test split``."""
+    record = place if batches.ids is None else batches.ids[place]
+    return f"record {record} of the {batches.reader.info.name} split"
 
 
 def answered(
@@ -140,7 +144,7 @@ def answered(
     """Run a model on every example of a split, or on some, and return the answers.
 
     Raises:
-        ArtifactError: the data changed while they were read.
+        ArtifactError: the data changed while they were read, or a record's targets are invalid.
         DivergenceError: the model's outputs are not finite.
     """
     batches = EvaluationInput(reader, manifest, (IMAGE, kind.target), batch_size=recipe.evaluation_batch_size, ids=ids)

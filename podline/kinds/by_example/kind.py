@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from podline.base.arrays import Array, Arrays, Image
+from podline.base.errors import SettingsError
 from podline.base.frozen import JsonObject
 from podline.base.progress import Reporter
 from podline.contract.answers import LostExample, LostExamples
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from podline.report.sections import Section
 
 MOST_LOST = 24
-"""The number of lost examples that are listed and shown."""
+"""The largest number of lost examples that are listed and shown."""
 
 
 class ExampleKind(ExampleHooks[A]):
@@ -61,7 +62,7 @@ class ExampleKind(ExampleHooks[A]):
         require_room(recipe, manifest)
 
     def model(self, recipe: Recipe, manifest: Manifest) -> keras.Model:
-        """Build the network of a recipe, or the kind's own."""
+        """Build the kind's own network, or the network of the recipe if the kind has none."""
         from podline.models.build import build_model, trainable_model
 
         height, width, channels = manifest.image_shape
@@ -75,7 +76,7 @@ class ExampleKind(ExampleHooks[A]):
     def description(
         self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
     ) -> ModelDescription:
-        """Return the network's layers and costs."""
+        """Return the network's layers and costs; see :meth:`model`."""
         from podline.models.build import trainable_model
         from podline.models.counts import describe, described
 
@@ -101,10 +102,13 @@ class ExampleKind(ExampleHooks[A]):
         """Return the reader that fits pictures for a run's model and formats the answers.
 
         If ``threshold`` is None, the thresholds of labels are those of the run's evaluation, or 0.5 without evaluation.
+        Kinds without thresholds ignore ``threshold``, with a warning.
         """
         from podline.kinds.by_example.predicting import AnswerReader
 
         thresholds = np.empty(0)
+        if threshold is not None and not self.read_by.has_thresholds:
+            raise SettingsError(f"got a threshold for the classes of {training.run}, which need none; leave it out")
         if self.read_by.has_thresholds:
             thresholds = np.full(len(manifest.class_names), 0.5 if threshold is None else threshold)
             if threshold is None and store.exists(f"{training.folder}/{EVALUATION}"):
@@ -113,6 +117,9 @@ class ExampleKind(ExampleHooks[A]):
                 reporter.warn(
                     "labels need a probability of 50 %, since no evaluation chose thresholds; give --threshold"
                 )
+        elif threshold is not None:
+            reporter.warn(f"the threshold of {threshold:g} has no effect: models of the kind {self.name} have none")
+            threshold = None
         return AnswerReader(self, training.recipe, manifest, threshold, thresholds)
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
@@ -126,13 +133,19 @@ class ExampleKind(ExampleHooks[A]):
     def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[SheetBlock, int, int]:
-        """Return test examples with a run's answers, and its mistakes; the number of examples, and of correct ones."""
+        """Return test examples with a run's answers, and its mistakes; the number of examples, and of correct ones.
+
+        Both numbers are 0 if answers are neither right nor wrong.
+        """
         from podline.kinds.by_example.sheet import sheet_block
 
         return sheet_block(self, spec, model, store, manifest, reporter)
 
     def saliency(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:
-        """Return the images with colours on the regions that support the model's answer (Grad-CAM)."""
+        """Return the images with colours on the regions that support the model's answer (Grad-CAM).
+
+        Empty if the model has no feature maps.
+        """
         from podline.evaluation import forward, grad_cam
 
         return grad_cam.saliency(forward.finished_model(store, run), images)
@@ -161,7 +174,7 @@ class ExampleKind(ExampleHooks[A]):
         before: AnyEvaluation,
         after: AnyEvaluation,
     ) -> LostExamples:
-        """Return the examples that only the model of ``before`` answered correctly.
+        """Return the examples that only the model of ``before`` answered correctly, at most :data:`MOST_LOST` listed.
 
         If answers are neither right nor wrong, return the examples for which the main measure is worse in ``after``,
         and no examples if the main measure is not a mean over examples.
@@ -215,7 +228,7 @@ class ValueKind(ExampleKind[Answered]):
         """
 
     def answered(self, outputs: Array, targets: Array, recipe: Recipe) -> Answered:
-        """Return the decoded outputs."""
+        """Return the decoded outputs together with the targets."""
         return Answered(targets, self.decoded(outputs, recipe))
 
     def guessing(self, trained: Answered) -> Metric:

@@ -26,12 +26,12 @@ def figures_of(
     """Return every measure of a kind with its 95 % interval.
 
     The interval is Wilson's for a share, the normal one for any other mean, the bootstrap's over examples for a single
-    number, and :meth:`Estimate.metric`'s for an estimate.
+    number, and :meth:`Estimate.metric`'s for an estimate. A single number without ``has_interval`` gets none.
 
     Args:
         answers: a model's answers, with the targets.
         kind: name of the kind.
-        classes: number of classes; measures that need more classes are left out.
+        classes: number of classes; measures that need more classes are left out. None leaves none out.
         failed: called with the reason if a measure is left out because it fails.
 
     Raises:
@@ -58,7 +58,7 @@ def value_of(measure: Measure, answers: PerExample) -> float:
     """Return a measure's figure without its interval.
 
     Raises:
-        SettingsError: see :func:`figures_of`.
+        SettingsError: see :func:`values_of`.
     """
     found = values_of(measure, answers)
     return found.value if isinstance(found, Estimate) else float(found.mean())
@@ -68,7 +68,7 @@ def figure_of(measure: Measure, answers: PerExample) -> Metric:
     """Return a measure's figure with its interval.
 
     Raises:
-        SettingsError: see :func:`figures_of`.
+        SettingsError: see :func:`values_of`; also if the measure fails for a bootstrap sample.
     """
     found = values_of(measure, answers)
     if isinstance(found, Estimate):
@@ -86,33 +86,32 @@ def figure_of(measure: Measure, answers: PerExample) -> Metric:
 
 def gains_of(measure: Measure, before: PerExample, after: PerExample) -> Floats:
     """Return how much each example's value of the measure improves, (n,); empty for a measure with a single number."""
-    found = [values_of(measure, each) for each in (before, after)]
-    then, now = (np.atleast_1d(each.value if isinstance(each, Estimate) else each).astype(float) for each in found)
-    gain = now - then if measure.higher_is_better else then - now
-    return gain if len(gain) == len(after.labels) else np.empty(0)
+    then, now = (values_of(measure, each) for each in (before, after))
+    if isinstance(then, Estimate) or isinstance(now, Estimate) or not (then.ndim and now.ndim):
+        return np.empty(0)
+    gain = now.astype(float) - then.astype(float)
+    return gain if measure.higher_is_better else -gain
 
 
 def values_of(measure: Measure, answers: PerExample) -> Array | Estimate:
     """Compute a measure: one number, shape (), or a value per example, shape (n,), or an estimate.
 
     Raises:
-        SettingsError: see :func:`figures_of`.
+        SettingsError: the measure has no function, raises, or does not return finite numbers.
     """
     compute, examples = measure.compute, len(answers.labels)
     if compute is None:
         raise SettingsError(f"measure {measure.name} has no function (compute=None); set compute")
     with entry_points.explained(f"measure {measure.name} ({compute.__module__})"):
         computed = compute(answers)
-        if isinstance(computed, Estimate):
-            return computed
-        found = np.asarray(computed)
+        found = np.asarray(computed.value if isinstance(computed, Estimate) else computed)
         finite = bool(np.isfinite(found).all())
     if found.shape not in ((), (examples,)) or not finite:
         got = f"{found}" if found.shape == () else f"an array of shape {found.shape}"
         raise SettingsError(
             f"measure {measure.name} gives {got}, expected a finite number, or one for each of {examples} examples"
         )
-    return found
+    return computed if isinstance(computed, Estimate) else found
 
 
 def drawn_rows(examples: int) -> Iterator[npt.NDArray[np.int64]]:

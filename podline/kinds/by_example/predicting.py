@@ -26,7 +26,7 @@ class AnswerReader(PictureReader):
         recipe: the recipe of the model.
         manifest: the manifest of the model's data set.
         threshold: the caller's threshold for the probability of every label, or None.
-        thresholds: the threshold of each class, (classes,), if the kind has thresholds.
+        thresholds: the threshold of each class, (classes,); empty if the kind has none.
     """
 
     kind: ExampleHooks[Any]
@@ -47,7 +47,7 @@ class AnswerReader(PictureReader):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The data set's classes."""
+        """The data set's classes; empty without classes."""
         return self.manifest.class_names
 
     @property

@@ -21,7 +21,11 @@ from podline.recipes.promotion_settings import Margin, PromotionSettings
 
 @rule(MAIN)
 def main(compared: Compared[PerExample], settings: PromotionSettings) -> Iterator[Figure]:
-    """Require that the main measure is not worse."""
+    """Require that the main measure is not worse.
+
+    Raises:
+        SettingsError: the measure fails.
+    """
     measure = measure_named(facts_named(compared.kind).measure)
     yield replace(measured(compared, measure, settings), margin=settings.margin)
 
@@ -31,7 +35,7 @@ def guards(compared: Compared[PerExample], settings: PromotionSettings) -> Itera
     """Require that the measures in ``promotion.guards`` are not worse.
 
     Raises:
-        SettingsError: the kind has no such measure.
+        SettingsError: the kind has no such measure, or the measure fails.
     """
     measures = {measure.name: measure for measure in of_kind(compared.kind)}
     for name in settings.guards:
@@ -45,14 +49,15 @@ def guards(compared: Compared[PerExample], settings: PromotionSettings) -> Itera
 def measured(compared: Compared[PerExample], measure: Measure, settings: PromotionSettings) -> Figure:
     """Return a measure as a figure of the promotion rules with an automatic margin.
 
-    The sampling variance is that of a share or an estimate, otherwise of the bootstrap.
+    The sampling variance is that of a share or an estimate; it comes from the bootstrap for other measures, and if
+    lower values are better.
     """
     *known, now = [values_of(measure, each) for each in (*compared.known, compared.candidate)]
     spread = compared.spread(settings).main
-    if isinstance(now, Estimate):
+    if isinstance(now, Estimate) and measure.higher_is_better:
         estimates = [each for each in known if isinstance(each, Estimate)]
         return estimated(measure.label, measure.name, estimates, now, spread, "auto")
-    if now.dtype == bool and now.ndim and measure.higher_is_better:
+    if not isinstance(now, Estimate) and now.dtype == bool and now.ndim and measure.higher_is_better:
         label, right = measure.label, [np.asarray(each).astype(float) for each in known]
         [figure] = shares({label: np.stack(right)}, {label: now.astype(float)}, spread, "auto")
         return replace(figure, measure=measure.name)
@@ -63,7 +68,7 @@ def measured(compared: Compared[PerExample], measure: Measure, settings: Promoti
 def estimated(
     name: str, measure: str, known: Sequence[Estimate], now: Estimate, spread: float, margin: Margin
 ) -> Figure:
-    """Return a figure like :func:`podline.contract.rules.shares`, from influences instead of correct answers."""
+    """Return a figure as :func:`podline.contract.rules.shares` does, from influences instead of correct answers."""
     values, influences = np.array([[each.value] for each in known]), np.stack([each.influence for each in known])
     trainings, images = influences.shape
     # An image's value is the figure plus the number of images times the image's influence; their mean is the figure.

@@ -13,7 +13,7 @@ from podline.data.reader import open_split
 from podline.data.versions.record_names import RecordNames
 from podline.kinds.by_example.document import ImageEvaluation, ImageFigures
 from podline.recipes import measures
-from podline.recipes.measures import measure_named, shown
+from podline.recipes.measures import shown
 from podline.report import verdict
 from podline.report.blocks import Block, Code, Picture, Pictures, Table, Text
 from podline.report.facts import RunFacts
@@ -49,11 +49,7 @@ def _evaluation(run: RunFacts) -> ImageEvaluation[ImageFigures]:
 @section("Figures")
 def metrics(run: RunFacts) -> Iterator[Block]:
     """Show every measure of the trained and the untrained model, and of the trained model on training examples."""
-    sides, measure = sides_of(run), measure_named(run.evaluation.measure)
-    right = {"": "right"} | {
-        title: figures.count(round(side.metrics[measure.name].value * side.examples)) for title, side in sides.items()
-    }
-    yield figures_table(sides, *([right] if measure.in_percent else []))
+    yield figures_table(sides_of(run))
     yield Text(INTERVALS, "note")
 
 
@@ -101,7 +97,10 @@ class Wrong(NamedTuple):
 
 
 def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Iterator[Block]:
-    """Yield pictures of wrongly answered examples with their names in the source, and how to correct their labels."""
+    """Yield pictures of wrongly answered examples with their names in the source, or their numbers.
+
+    For a user's own images with known names, also yield how to correct their labels. ``wrong`` is not empty.
+    """
     split = run.evaluation.split
     reader, found = open_split(run.store, run.spec.dataset_folder, run.manifest, split), list[Picture]()
     records = np.array([each.record for each in wrong], np.int64)
@@ -112,7 +111,7 @@ def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Iterator[Block]:
         shown_as = (data_uri(image), f"Record {record} of the {split} split, {each.alt}")
         found.append(Picture([shown_as], each.caption, [each.line, name or f"record {record}"]))
     yield Pictures(found)
-    if names[0] and run.manifest.class_names and "." in run.manifest.dataset:  # a person's own images
+    if names[0] and run.manifest.class_names and "." in run.manifest.dataset:  # a user's own images
         name, words = run.manifest.dataset, shlex.quote(names[0])
         yield Text("Names are file names in the source. To correct a label, or leave out an image (--drop):", "note")
         yield Code(f"podline data correct {name} --record {words} --label CLASS")

@@ -51,7 +51,7 @@ def confusion(evaluation: Evaluation) -> Svg:
 
 
 def _summed(evaluation: Evaluation) -> np.ndarray:
-    """Return the confusion matrix; sum neighbouring classes of a large one, to :data:`MATRIX_ROWS` rows."""
+    """Return the confusion matrix; sum neighbouring classes, to at most :data:`MATRIX_ROWS` rows."""
     rows = min(len(evaluation.class_names), MATRIX_ROWS)
     right = [(label, label, found.correct) for label, found in enumerate(evaluation.per_class)]
     labels, predictions, times = np.array([*right, *evaluation.confused]).T

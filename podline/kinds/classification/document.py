@@ -72,7 +72,7 @@ class Mistake(Frozen):
 
 
 def most_frequent_first(confusions: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
-    """Sort (label, prediction, times) by times, highest first."""
+    """Sort (label, prediction, times) by times, highest first; ties by label and prediction."""
     return tuple(sorted(confusions, key=lambda confusion: (-confusion[2], confusion)))
 
 
@@ -85,7 +85,8 @@ class Evaluation(ImageEvaluation[Figures]):
         per_class: one entry per class, in the order of the class names.
         confusion: numbers of examples, ``confusion[label][prediction]``; empty above
             :data:`podline.documents.manifest.MANY_CLASSES` classes.
-        confused: above ``MANY_CLASSES`` classes, (label, prediction, times) of every mistake, most frequent first.
+        confused: above ``MANY_CLASSES`` classes, (label, prediction, times) of every pair of confused classes, most
+            frequent first; else empty.
         calibration: the reliability diagram, in bins of equal width over 0…1.
         mistakes: at most 25 mistakes, most confident first.
     """
@@ -101,12 +102,12 @@ class Evaluation(ImageEvaluation[Figures]):
     mistakes: tuple[Mistake, ...]
 
     def parts(self) -> dict[str, Metric]:
-        """Return each class's accuracy."""
+        """Return each class's accuracy by its name, also of classes without examples."""
         return {found.name: found.accuracy for found in self.per_class}
 
     @property
     def confusions(self) -> Sequence[tuple[int, int, int]]:
-        """Return (label, prediction, times) of every mistake, most frequent first; ties by label."""
+        """Return (label, prediction, times) of every pair of confused classes, most frequent first; ties by label."""
         return self.confused or most_frequent_first(
             (label, prediction, times)
             for label, row in enumerate(self.confusion)

@@ -78,7 +78,7 @@ class Guesses(PerExample):
         return np.exp(-self.losses)
 
     def calibration(self) -> tuple[CalibrationBin, ...]:
-        """Return the reliability diagram: mean confidence and accuracy in bins of equal width.
+        """Return the reliability diagram: mean confidence and accuracy in bins of equal width, 0 in an empty bin.
 
         Guo et al.: "On Calibration of Modern Neural Networks", ICML 2017.
         """
@@ -111,7 +111,10 @@ class Guesses(PerExample):
         return tuple(tuple(row) for row in counts.reshape(classes, classes).tolist())
 
     def confused(self, classes: int) -> tuple[tuple[int, int, int], ...]:
-        """Return (label, prediction, times) of every mistake; empty up to :data:`MANY_CLASSES` classes."""
+        """Return (label, prediction, times) of every pair of confused classes, most frequent first.
+
+        Empty up to :data:`MANY_CLASSES` classes, for which :meth:`confusion` has the numbers.
+        """
         if classes <= MANY_CLASSES:
             return ()
         pairs = np.stack([self.labels, self.predictions])[:, ~self.right]
@@ -136,7 +139,7 @@ class Guesses(PerExample):
         )
 
     def mistakes(self) -> tuple[Mistake, ...]:
-        """Return the mistakes with the highest confidence, highest first."""
+        """Return the mistakes with the highest confidence, highest first, at most :data:`MOST_MISTAKES`."""
         return tuple(
             Mistake(
                 record=record,

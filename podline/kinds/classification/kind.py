@@ -18,7 +18,6 @@ from podline.kinds.by_example.hooks import Judged, Views, shares_of
 from podline.kinds.by_example.kind import ExampleKind
 from podline.kinds.by_example.measures import figures_of
 from podline.kinds.by_example.rules import guards, main
-from podline.kinds.by_example.sections import metrics
 from podline.kinds.classification import rules, sections
 from podline.kinds.classification.document import Figures
 from podline.kinds.classification.guesses import Guesses
@@ -64,14 +63,14 @@ class ClassificationKind(ExampleKind[Guesses]):
         return guessing_interval(np.bincount(trained.labels).tolist())
 
     def words(self, answers: Guesses, manifest: Manifest) -> list[str]:
-        """Return the names of the predicted classes with their probabilities."""
+        """Return each example's predicted class with its probability as text, such as ``cat, 97 %``."""
         said = zip(answers.predictions.tolist(), answers.confidences.tolist(), strict=True)
         return [f"{manifest.class_names[label]}, {100 * confidence:.0f} %" for label, confidence in said]
 
     def prediction(
         self, picture: PicturePrediction, output: Array, recipe: Recipe, manifest: Manifest, thresholds: Floats
     ) -> PicturePrediction:
-        """Return each class with its probability, most probable first."""
+        """Return the picture's prediction with each class and its probability, most probable first."""
         odds = np.exp(output.astype(np.float64) - output.max())
         order = np.argsort(-odds, kind="stable").tolist()
         return picture.changed(classes=shares_of(manifest.class_names, odds / odds.sum(), order))
@@ -93,7 +92,7 @@ class ClassificationKind(ExampleKind[Guesses]):
         }
 
     def over_views(self, model: Callable[..., Tensor], recipe: Recipe) -> Views | None:
-        """Return the model that averages its answers over the recipe's number of views."""
+        """Return the model that averages its answers over the recipe's number of views; None for one view."""
         from podline.kinds.classification.views import over_views
 
         views = ClassificationSettings.of(recipe).views
@@ -105,7 +104,7 @@ class ClassificationKind(ExampleKind[Guesses]):
 
     def sections(self) -> Iterable[Section]:
         """Return the sections of a classifier's report."""
-        return (metrics, *sections_in(sections))
+        return sections_in(sections)
 
     def rules(self) -> Sequence[Rule]:
         """Return the rules for classifiers."""

@@ -98,11 +98,11 @@ class ImageObjective(Objective):
         """Return ``correct``, the share of an example's correct answers: float32, (n,)."""
 
     def figures(self, sums: Mapping[str, float], examples: int) -> JsonObject:
-        """Return ``accuracy``."""
+        """Return ``accuracy``, the mean of ``correct``."""
         return {"accuracy": sums["correct"] / examples}
 
     def headline(self, sums: Mapping[str, float], examples: int) -> dict[str, float]:
-        """Return the accuracy."""
+        """Return ``accuracy`` for the progress display."""
         return self.figures(sums, examples)
 
 

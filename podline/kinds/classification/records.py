@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,13 @@ class ClassTargets(TextTargets):
     least_classes = 2
 
     def text(self, value: Any, class_names: Sequence[str] = ()) -> str:
-        """Return the class name for a label of a source; see :meth:`TextTargets.text`."""
-        if class_names and not isinstance(value, str):
+        """Return the class name for a label of a source: a name, or a class number if the names are known.
+
+        See :meth:`TextTargets.text`.
+        """
+        if isinstance(value, np.generic):
+            value = cast("Any", value).item()
+        if class_names and not isinstance(value, (str, bytes)):
             label = _number(value)
             if not 0 <= label < len(class_names):
                 raise ValueError(f"has the label {label}, expected 0 to {len(class_names) - 1}")
@@ -45,7 +50,7 @@ class ClassTargets(TextTargets):
         return text
 
     def class_names(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """Sort the names: numbers by value, others alphabetically."""
+        """Sort the names: by value if all are numbers, else alphabetically."""
         names = set(texts)
         if all(name.isascii() and name.isdecimal() for name in names):
             return tuple(sorted(names, key=lambda name: (int(name), name)))
@@ -56,13 +61,13 @@ class ClassTargets(TextTargets):
         return (label_feature(LABEL, class_names),)
 
     def arrays(self, texts: Sequence[str], class_names: Sequence[str]) -> dict[str, Array]:
-        """Return the class numbers, (n,), with the smallest integer type."""
+        """Return the class numbers, (n,), in the smallest unsigned type."""
         numbers = {name: number for number, name in enumerate(class_names)}
         dtype = np.min_scalar_type(len(class_names) - 1)
         return {LABEL: np.fromiter((numbers[text] for text in texts), dtype, len(texts))}
 
     def words(self, records: Arrays, class_names: Sequence[str]) -> list[str]:
-        """Return the names of the classes."""
+        """Return the class name of each record."""
         labels: list[int] = records[LABEL].tolist()
         return [class_names[label] for label in labels]
 
@@ -73,7 +78,10 @@ class ClassTargets(TextTargets):
     def doubt(
         self, names: Sequence[str], test: Sequence[int], every: Sequence[int], *, is_hashed: bool
     ) -> Doubt | None:
-        """Return why the test split cannot or can hardly show that a model is better than guessing; None if it can."""
+        """Return why the test split cannot or can hardly show that a model is better than guessing.
+
+        None if it can, or if all images are of one class.
+        """
         guessing, total, most = guessing_interval(test), sum(test), max(test)
         certain = guessing.high >= 1
         if max(every) == sum(every) or (not certain and _leaves_room(guessing, _SMALL)):
@@ -103,9 +111,12 @@ class ClassTargets(TextTargets):
 
 def _number(value: Any) -> int:
     try:
-        return int(value)
-    except TypeError:
-        raise ValueError(f"has the label {value!r}, expected a class number") from None
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != value:
+        raise ValueError(f"has the label {shortened(value)}, expected a class number")
+    return number
 
 
 def _examples_needed(class_counts: Sequence[int], room: float, at_least: int) -> int:

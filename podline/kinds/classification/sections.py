@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from podline.base import figures
-from podline.kinds.by_example.sections import Wrong, pictures_of
+from podline.base.plurals import first_few, plural
+from podline.kinds.by_example.sections import INTERVALS, Wrong, figures_table, pictures_of, sides_of
 from podline.kinds.classification import charts
-from podline.kinds.classification.document import Evaluation
+from podline.kinds.classification.document import Evaluation, Figures
 from podline.recipes import measures
 from podline.report.blocks import Block, Chart, Column, Fold, Grid, Heading, Table, Text
 from podline.report.facts import RunFacts
@@ -19,10 +20,20 @@ _CONFUSIONS = _WEAKEST = 10
 _CALIBRATED = 0.02  # largest difference of mean confidence and accuracy that counts as agreement
 
 
+@section("Figures")
+def metrics(run: RunFacts) -> Iterator[Block]:
+    """Show every measure, and the number of right answers, of the trained and the untrained model."""
+    sides = sides_of(run)
+    right = {title: figures.count(side.correct) for title, side in sides.items() if isinstance(side, Figures)}
+    yield figures_table(sides, {"": "right"} | right)
+    yield Text(INTERVALS, "note")
+
+
 @section("Classes")
 def classes(run: RunFacts) -> Iterator[Block]:
-    """Show the confusion matrix and each class's accuracy; of many classes only the weakest."""
+    """Show the confusion matrix and the accuracy of each class with examples; of very many classes, the weakest."""
     evaluation = Evaluation.of(run.evaluation)
+    judged = [label for label, found in enumerate(evaluation.per_class) if found.examples]
     count = len(evaluation.class_names)
     many = count > charts.MANY_CLASSES
     caption = "A row is a label, a column a prediction; the stronger the colour, the larger the share of the row."
@@ -33,14 +44,14 @@ def classes(run: RunFacts) -> Iterator[Block]:
         Column(
             Heading("Most frequent confusions"),
             _confusions(evaluation) or Text("None: every example is labelled correctly."),
-            *([Heading("The weakest classes"), _classes(evaluation, _weakest(evaluation)[:_WEAKEST])] if many else []),
+            *([Heading("The weakest classes"), _classes(evaluation, _weakest(evaluation, judged))] if many else []),
         ),
     )
     if not many:
         yield Fold("The matrix as a table", _matrix(evaluation))
     top1 = evaluation.trained.metrics["top1"].value
-    shares = {found.name: found.accuracy for found in evaluation.per_class}
-    ordered = sorted(range(count), key=lambda label: evaluation.per_class[label].accuracy.value)
+    shares = {found.name: found.accuracy for found in evaluation.per_class if found.examples}
+    ordered = sorted(judged, key=lambda label: evaluation.per_class[label].accuracy.value)
     listed = ordered[:MOST_CLASSES][::-1]  # in the order of the chart
     accuracies = Grid(
         Chart(
@@ -50,18 +61,20 @@ def classes(run: RunFacts) -> Iterator[Block]:
         _classes(evaluation, listed),
     )
     if many:
-        which = f"the {MOST_CLASSES} weakest of {count} classes" if count > MOST_CLASSES else f"each of {count} classes"
-        yield Fold(f"Accuracy of {which}", accuracies)
+        fewer = f"the {MOST_CLASSES} weakest of" if len(judged) > MOST_CLASSES else "each of"
+        yield Fold(f"Accuracy of {fewer} {len(judged)} classes", accuracies)
     else:
         yield Heading("Accuracy of each class")
         yield accuracies
+    if without := [found.name for found in evaluation.per_class if not found.examples]:
+        names = f"{plural(len(without), 'class', 'classes')}, {first_few(without, MOST_CLASSES)}"
+        yield Text(f"Without an image in the {evaluation.split} split: {names}.")
 
 
-def _weakest(evaluation: Evaluation) -> list[int]:
-    """Return the classes with examples, sorted by the upper end of the interval of their accuracy, lowest first."""
+def _weakest(evaluation: Evaluation, judged: Iterable[int]) -> list[int]:
+    """Return the numbers of the weakest classes: those whose accuracy's interval has the lowest upper ends."""
     found = evaluation.per_class
-    judged = [label for label, scored in enumerate(found) if scored.examples]
-    return sorted(judged, key=lambda label: (found[label].accuracy.high, found[label].accuracy.value))
+    return sorted(judged, key=lambda label: (found[label].accuracy.high, found[label].accuracy.value))[:_WEAKEST]
 
 
 def _classes(evaluation: Evaluation, labels: Iterable[int]) -> Table:
@@ -130,7 +143,7 @@ def calibration(run: RunFacts) -> Iterator[Block]:
 
 
 def _calibrated(evaluation: Evaluation, *, smoothed: bool) -> str:
-    """Return a sentence: whether the model is too confident or too cautious on average, with a remedy."""
+    """Return a sentence: whether the model is too confident or too cautious on average, then with a remedy."""
     bins = evaluation.calibration
     excess = sum(entry.examples * (entry.confidence - entry.accuracy) for entry in bins if entry.examples)
     excess /= max(1, sum(entry.examples for entry in bins))
@@ -145,7 +158,7 @@ def _calibrated(evaluation: Evaluation, *, smoothed: bool) -> str:
 
 @section("The most confident mistakes")
 def mistakes(run: RunFacts) -> Iterator[Block]:
-    """Show the most confident mistakes as images."""
+    """Show the images of the most confident mistakes, or that there are none."""
     evaluation = Evaluation.of(run.evaluation)
     names = evaluation.class_names
     wrong = [

@@ -15,7 +15,8 @@ class ImageSettings(TaskSettings):
     """The settings of every kind whose models give one logit per class of an image.
 
     Attributes:
-        label_smoothing: the share of the target that ``cross_entropy`` spreads evenly over all classes.
+        label_smoothing: the share of the target that ``cross_entropy`` spreads evenly: over all classes, or over yes
+            and no for each of several labels.
     """
 
     may_change = beside_loss = ("task.label_smoothing",)
@@ -24,7 +25,7 @@ class ImageSettings(TaskSettings):
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
 
     def require_fit(self, loss: str) -> None:
-        """Refuse label smoothing with another loss."""
+        """Raise ValueError for label smoothing with a loss other than ``cross_entropy``."""
         if self.label_smoothing and loss != "cross_entropy":
             raise ValueError(
                 f"task.label_smoothing={self.label_smoothing} needs loss.kind=cross_entropy, got loss.kind={loss}; "

@@ -13,11 +13,11 @@ from podline.settings.machine import nearest
 
 
 def class_weights(recipe: Recipe, manifest: Manifest) -> npt.NDArray[np.float32] | None:
-    """Return the factors for the loss of each class's examples, (classes,); None if all are 1.
+    """Return the factors for the loss of each class's examples, (classes,); None if the recipe has no class weights.
 
-    ``balanced`` is n / (classes × count), like in scikit-learn: over n training examples all classes have the same
-    total weight, and the mean weight is 1. ``classes`` is the number of classes with examples, and ``count`` is the
-    number of examples of the class.
+    ``balanced`` is n / (classes × count), like in scikit-learn: over the n examples of the training split, including
+    held-out examples, all classes have the same total weight, and the mean weight is 1. ``classes`` is the number of
+    classes with examples, and ``count`` is the number of examples of the class.
 
     Raises:
         SettingsError: a weight names a class that the data set lacks.

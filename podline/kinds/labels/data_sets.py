@@ -24,7 +24,8 @@ class LabelledImages(ImagesSettings):
     several = True
 
     joined_by: Literal["auto", "|", ";", ",", " ", "nothing"] = omitted(
-        AUTO, description="the separator of labels in a text; auto uses the first of |, ; and , in a column"
+        AUTO,
+        description="the separator of labels in a text, or nothing; auto uses the first of |, ; and , in a column",
     )
 
     @property

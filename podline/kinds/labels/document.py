@@ -16,7 +16,7 @@ class LabelFigures(Frozen):
         name: name of the label.
         positives: number of examples with the label.
         named: number of examples for which the model predicts the label.
-        right: number of correct predictions.
+        right: number of these predictions that are correct.
         threshold: least probability at which the label is predicted.
         own_threshold: whether the threshold was chosen for this label; labels with few examples share one threshold.
         ap: average precision; None without examples.
@@ -54,8 +54,8 @@ class LabelsEvaluation(ImageEvaluation[ImageFigures]):
 
     Attributes:
         guessing: see :meth:`podline.kinds.labels.scores.Scores.guessing`.
-        thresholds_on: the split on which the thresholds were chosen: ``validation``, the images held out of the
-            training split, or ``train`` if none were held out; never the judged split.
+        thresholds_on: the images on which the thresholds were chosen: ``validation`` for a validation split or images
+            held out of the training split, ``train`` for images that were trained on if there are no others.
         threshold_examples: number of examples on which the thresholds were chosen.
         labels: one entry per label, in the order of the logits.
         wrongly_beside: (label, other, times): ``times`` examples have ``label`` but not ``other``, and the model

@@ -64,13 +64,16 @@ class LabelsKind(ExampleKind[Scores]):
         return trained.guessing()
 
     def words(self, answers: Scores, manifest: Manifest) -> list[str]:
-        """Return the names of the predicted labels."""
+        """Return each example's predicted labels as text, separated by commas; ``none`` without labels."""
         return self.truths(answers.named, manifest)
 
     def prediction(
         self, picture: PicturePrediction, output: Array, recipe: Recipe, manifest: Manifest, thresholds: Floats
     ) -> PicturePrediction:
-        """Return each label whose probability reaches its threshold, most probable first."""
+        """Return the picture's prediction with the labels whose probability reaches their threshold.
+
+        The most probable label comes first; there may be none.
+        """
         shares = probabilities(output)
         named = [label for label in np.argsort(-shares, kind="stable").tolist() if shares[label] >= thresholds[label]]
         return picture.changed(classes=shares_of(manifest.class_names, shares, named))

@@ -51,7 +51,9 @@ def f1(labels: Array, named: Array) -> Estimate:
 
 
 def best_threshold(labels: Array, scores: Array) -> float:
-    """Return the threshold with the highest F1, midway between two scores; of equally good thresholds the highest.
+    """Return the threshold with the highest F1; of equally good thresholds the highest.
+
+    It lies midway between two neighbouring scores, or is the lowest score.
 
     Args:
         labels: whether each image has the label, (n,); at least one has it.

@@ -35,9 +35,10 @@ class LabelTargets(TextTargets):
         """Return an image's label names as a JSON list; see :meth:`TextTargets.text`.
 
         Args:
-            value: a list of names, empty for none; a text with a separator; a list of names as text in JSON or Python;
-                or an object of zeros and ones by name.
-            class_names: the names of all labels, if known beforehand.
+            value: a list of names, empty for none; a text of one name, or of several with a separator, empty for none;
+                a list of names as text in JSON or Python; an object of zeros and ones by name; or a number, for one
+                label.
+            class_names: the names of all labels, if known beforehand; a number is then an index into them.
 
         Raises:
             ValueError: the value is not a target; the message is a phrase after the image's name.
@@ -49,7 +50,7 @@ class LabelTargets(TextTargets):
         return json.dumps(names, ensure_ascii=False)
 
     def class_names(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """Sort the names: numbers by value, others alphabetically."""
+        """Sort the names: by value if all are numbers, else alphabetically."""
         return _CLASSES.class_names({name for text in texts for name in json.loads(text)})
 
     def fields(self, class_names: Sequence[str]) -> tuple[Feature, ...]:
@@ -83,6 +84,8 @@ class LabelTargets(TextTargets):
 
 def _parts(value: Any) -> Iterable[Any]:
     """Return the label names in a value of a source; see :meth:`LabelTargets.text`."""
+    if isinstance(value, np.generic):
+        value = cast("Any", value).item()
     if isinstance(value, str):
         if value.startswith("[") and value.endswith("]"):
             return _list_in(value)
@@ -102,9 +105,9 @@ def _parts(value: Any) -> Iterable[Any]:
 def _list_in(text: str) -> list[Any]:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         raise ValueError(f'has the labels {shortened(text)}, expected a list such as ["cat", "dog"]') from None

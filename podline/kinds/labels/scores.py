@@ -43,17 +43,20 @@ class Scores(PerExample):
 
     @classmethod
     def of_logits(cls, logits: npt.NDArray[np.float32], labels: Array, thresholds: Floats) -> Scores:
-        """Compute the scores of logits (n, labels) and labels (n, labels), by probability thresholds (labels,)."""
+        """Return the scores for logits (n, labels) and true labels (n, labels).
+
+        A label is predicted if its probability reaches its threshold, (labels,).
+        """
         return cls(labels.astype(bool), logits, probabilities(logits) >= thresholds)
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
-        """Return the examples for which the model predicts exactly the right labels, (n,)."""
+        """Return for each example whether the model predicts exactly the right labels, (n,)."""
         return (self.labels == self.named).all(axis=1)
 
     @property
     def judged(self) -> npt.NDArray[np.int64]:
-        """The labels with examples, (k,); other labels have no AP."""
+        """The indices of the labels with examples, (k,); other labels have no AP."""
         return np.flatnonzero(self.labels.any(axis=0))
 
     @property
@@ -62,12 +65,12 @@ class Scores(PerExample):
         return _surprise(self.logits, self.labels).sum(axis=1)
 
     def precisions(self) -> Iterator[tuple[int, Estimate]]:
-        """Yield each judged label with its AP."""
+        """Yield the index of each judged label with its AP."""
         for label in self.judged.tolist():
             yield label, average_precision(self.labels[:, label], self.logits[:, label])
 
     def mean_precision(self) -> Estimate:
-        """Return mAP, the mean of the APs of the judged labels."""
+        """Return mAP, the mean of the APs of the judged labels; 0 if no example has a label."""
         return mean_of([found for _, found in self.precisions()])
 
     def f1(self, label: int) -> Estimate:
@@ -79,11 +82,14 @@ class Scores(PerExample):
         return f1(self.labels, self.named)
 
     def f1_macro(self) -> Estimate:
-        """Return the mean of the judged labels' F1."""
+        """Return the mean of the judged labels' F1; 0 if no example has a label."""
         return mean_of([self.f1(label) for label in self.judged.tolist()])
 
     def thresholds(self) -> Floats:
-        """Return the probability with the highest F1 for each label, (labels,); labels with few examples share one."""
+        """Return the probability with the highest F1 for each label, (labels,).
+
+        Labels with fewer than :data:`LEAST_POSITIVES` examples share one threshold; without any label it is 0.5.
+        """
         shares = probabilities(self.logits)
         shared = best_threshold(self.labels.ravel(), shares.ravel()) if self.labels.any() else 0.5
         own = enough(self.labels)
@@ -95,13 +101,13 @@ class Scores(PerExample):
         return Scores.of_logits(self.logits, self.labels, thresholds)
 
     def surest_mistakes(self) -> npt.NDArray[np.int64]:
-        """Return the examples with mistakes, most confident first, (m,)."""
+        """Return the indices of the examples with mistakes, most confident first, (m,)."""
         return self.surest_wrong_labels()[:, 0]
 
     def surest_wrong_labels(self) -> npt.NDArray[np.int64]:
         """Return (example, label) of each example's most confident mistake, most confident first, (m, 2).
 
-        The most confident mistake is the label whose truth has the lowest predicted probability.
+        The most confident mistake is the wrongly answered label whose truth has the lowest predicted probability.
         """
         wrong = np.where(self.labels == self.named, 0.0, _surprise(self.logits, self.labels))
         examples = np.flatnonzero(~self.right)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from podline.base import figures
 from podline.base.plurals import first_few, plural
+from podline.documents.manifest import TRAIN
 from podline.kinds.by_example.sections import Wrong, figures_table, pictures_of, sides_of
 from podline.kinds.classification import charts
 from podline.kinds.labels.document import LabelFigures, LabelsEvaluation
@@ -24,9 +25,11 @@ def metrics(run: RunFacts) -> Iterator[Block]:
     found = LabelsEvaluation.of(run.evaluation)
     yield figures_table(sides_of(run))
     where = (
-        "images held out of the training split"
-        if found.thresholds_on == "validation"
-        else "images that the model was trained on, since none were held out (validation_share)"
+        "images that the model was trained on, since none were held out (validation_share)"
+        if found.thresholds_on == TRAIN
+        else "images of the validation split"
+        if run.manifest.has_validation
+        else "images held out of the training split"
     )
     yield Text(
         "mAP is the mean of the labels’ average precision and needs no threshold. A label is predicted if its "
@@ -96,7 +99,7 @@ def _beside(found: LabelsEvaluation) -> Table:
 
 @section("The most confident mistakes")
 def mistakes(run: RunFacts) -> Iterator[Block]:
-    """Show the images with the most confident mistakes."""
+    """Show the images with the most confident mistakes, or that there are none."""
     found = LabelsEvaluation.of(run.evaluation)
     names = found.class_names
     wrong = [

@@ -36,7 +36,7 @@ class PoseAnswers(Answers[Results, COCOeval]):
         return detected(model, training.recipe, reader, examples.manifest, examples.reporter, examples.places)
 
     def part(self, examples: CommonExamples, answers: Results) -> Results:
-        """Return the detected people of the judged images only."""
+        """Return the detected people of the compared images only."""
         images = {image["id"] for image in _truth(examples)["images"]}
         return [person for person in answers if person["image_id"] in images]
 
@@ -45,13 +45,13 @@ class PoseAnswers(Answers[Results, COCOeval]):
         return oks.judged(_truth(examples), answers)
 
     def main(self, examples: CommonExamples, answers: Results) -> Metric:
-        """Return the AP; 0 if no annotated person counts."""
+        """Return the AP with its interval; 0 without an interval if no annotated person counts."""
         evaluation = self.judged(examples, answers)
         return figures_within(evaluation, drawn_figures(evaluation)).get("ap", Metric(value=0.0, low=0.0, high=0.0))
 
 
 def _truth(examples: CommonExamples) -> Truth:
-    """Return the COCO annotations of the judged images."""
+    """Return the COCO annotations of the compared images."""
     store, folder, manifest, split = examples.store, examples.folder, examples.manifest, examples.split
     truth = read_truth(store, folder, manifest, split)
     if examples.places is None:

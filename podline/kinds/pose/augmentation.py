@@ -175,7 +175,7 @@ def _mapped(places: npt.NDArray[np.floating], maps: Doubles) -> Doubles:
 
 
 def require_fit(recipe: Recipe, manifest: Manifest) -> None:
-    """Check that the input has the images' size, and that joints have mirror names if images are flipped.
+    """Check that the input has the images' size, and that the skeleton knows mirrored joints if ``flip`` is true.
 
     Raises:
         SettingsError: the recipe does not fit the data set.

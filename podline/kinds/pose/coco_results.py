@@ -1,4 +1,4 @@
-"""Writes COCO keypoint results (https://cocodataset.org/#format-results)."""
+"""Makes COCO keypoint results (https://cocodataset.org/#format-results), and reads parts of COCO documents."""
 
 # pyright: standard
 from __future__ import annotations

@@ -94,7 +94,10 @@ def decode_people(
 
 
 def _the_only_people(heatmaps: Floats, stride: int) -> list[DecodedPeople]:
-    """Return one person per image: each joint is at the maximum of its heatmap, even if the maximum is low."""
+    """Return one person per image: each joint is at the maximum of its heatmap, even if the maximum is low.
+
+    Of equal maxima the first counts, row by row.
+    """
     count, height, width, joints = heatmaps.shape
     cells = heatmaps.reshape(count, height * width, joints).argmax(axis=1).ravel()
     images, kinds = np.indices((count, joints)).reshape(2, -1)
@@ -106,7 +109,7 @@ def _the_only_people(heatmaps: Floats, stride: int) -> list[DecodedPeople]:
 def find_peaks(heatmaps: Floats, settings: DecodingSettings) -> Peaks:
     """Return the local maxima of heatmaps, refined to fractions of a cell.
 
-    Among equal neighbours the first, row by row, is the peak, so a plateau has exactly one peak.
+    Among equal neighbours the first, row by row, is the peak, so a pair or a rectangle of equal cells has one peak.
 
     Args:
         heatmaps: (n, height, width, joints), with a height and width of at least 3.

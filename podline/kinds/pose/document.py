@@ -46,11 +46,11 @@ class JointFigures(Frozen):
     Attributes:
         joint: the name of the joint.
         labelled: number of people in whom the joint is labelled.
-        in_found: number of these people that were detected.
-        close: number of detected people whose predicted joint has a similarity of at least 0.5 to the label.
+        in_found: number of these people that were found, at OKS 0.5.
+        close: number of found people whose predicted joint has a similarity of at least 0.5 to the label.
         similarity: mean similarity over ``in_found``; 0 without any.
-        distance: median distance over ``in_found``, as a share of the root of the person's area, without detected
-            people that lack the joint; None without any.
+        distance: median distance over ``in_found``, as a share of the root of the person's area, without found people
+            whose result lacks the joint; None without any.
         pck: the PCK of the joint; None without a label that counts.
     """
 
@@ -68,7 +68,8 @@ class ThresholdFigures(Frozen):
 
     Attributes:
         score: the threshold.
-        kept: number of detected people with at least this score.
+        kept: number of results with at least this score, without those that match a person who does not count, such as
+            a crowd.
         right: number of kept results that match an annotated person; each person is matched once.
         people: number of annotated people with a labelled joint, without crowds.
     """
@@ -95,8 +96,8 @@ class PeopleFigures(Frozen):
     Attributes:
         image_id: COCO's image id.
         people: number of labelled people.
-        found: number of people found, at OKS 0.5.
-        false_alarms: number of results above the score threshold that match no person.
+        found: number of people found, at OKS 0.5, with results of any score.
+        false_alarms: number of results with at least the threshold's score that match no person.
         quality: the sum of the OKS of found people, divided by ``people + false_alarms``: 1 is perfect.
     """
 
@@ -138,7 +139,8 @@ class PoseFigures(Scored):
 class ChosenThreshold(Frozen):
     """The least score at which a detected person is drawn and counted; AP needs no threshold.
 
-    The threshold has the best F1 at OKS 0.5 on training images, so the judged images do not influence it.
+    The threshold has the best F1 at OKS 0.5 on training images, so the images of another split do not influence it. For
+    networks that find one person in each image, it is 0.
 
     Attributes:
         chosen_on: the split of the images on which the threshold was chosen.
@@ -157,20 +159,21 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
     """The evaluation of one pose network on one split, every image once. Podline 1.0 wrote further fields.
 
     Attributes:
-        seen: the figures on the first training images: as many images as the judged split has, and at least 200.
-        guessing: the AP of one fixed person in every image: the mean training person, in the middle of the image.
+        seen: the figures on the first images that were trained on: as many images as the judged split has, but at
+            least 200, or all if there are fewer.
+        guessing: the AP of one fixed person in every image: each joint is at its mean place in these images.
         guessing_pck: the PCK of that fixed person; None without a label that counts.
         pck_joints: the joints whose distance is the length for PCK; None for the diagonal of the box.
         better_than_guessing: the sanity check: AP or PCK on the split exceeds both guessing and the untrained network
-            by at least 0.001, in 97.5 % of the bootstrap's samples of images.
+            by at least 0.001, in at least 97.5 % of the bootstrap's samples of images.
         better_in: those of the names ``ap`` and ``pck`` whose figures pass the sanity check.
         learned: whether AP or PCK on the training images exceeds guessing in the same way.
         threshold: the score threshold; None if no person was found in the training images.
-        joints: figures by joint, in COCO's order for COCO's 17.
+        joints: figures by joint, in the order in which annotations list the joints.
         pictures: the best, median and worst images of the split.
         seen_pictures: the best, median and worst of the training images.
-        maps_of: the id of the image whose heatmaps and fields are in :data:`MAPS`: the first median image; None without
-            labelled people.
+        maps_of: the id of the image whose heatmaps and fields are in :data:`MAPS`: the first median image, or the best
+            of one or two images.
     """
 
     measure: ClassVar[str] = "ap"
@@ -187,7 +190,7 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
     maps_of: int | None
 
     def parts(self) -> dict[str, Metric]:
-        """Return the share of each joint's labels that are predicted closely."""
+        """Return the share of each joint's labels that are predicted closely, by the joint's name."""
         return {joint.joint: wilson_interval(joint.close, joint.labelled) for joint in self.joints}
 
     @property
@@ -202,8 +205,9 @@ class PoseEvaluation(RunEvaluation[PoseFigures], extra="ignore"):
 
     @property
     def guessed(self) -> dict[str, Metric]:
-        """The AP of guessing, and its PCK if a label counts, by name."""
-        return super().guessed | ({PCK: self.guessing_pck} if self.guessing_pck else {})
+        """The AP of guessing, and its PCK if labels count on the split and on the training images, by name."""
+        known = super().guessed
+        return known | {PCK: self.guessing_pck} if self.guessing_pck and PCK in self.seen.metrics else known
 
     @property
     def pck_length(self) -> str:

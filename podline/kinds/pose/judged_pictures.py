@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +80,8 @@ def judged_pictures(
 ) -> dict[str, list[JudgedPicture]]:
     """Return the images of each group of :class:`podline.kinds.pose.document.Ranked`, by the group's name.
 
+    A group may be empty.
+
     Args:
         store: the store with the run and the data set.
         spec: the spec of the report.
@@ -129,7 +132,7 @@ def stored_maps(
     name = f"{spec.record_folder}/{MAPS}"
     try:
         maps = maps_from_bytes(read_artifact(store, spec.record_folder, "evaluate", name))
-    except (ValueError, KeyError, OSError) as error:
+    except (ValueError, KeyError, OSError, BadZipFile) as error:
         raise ArtifactError(f"{store.where(name)} is not a file of maps ({error}); evaluate the run again") from error
     return reader.gather(np.array([record]), ["image"])["image"][0], maps
 

@@ -87,7 +87,7 @@ def judge(case: Case, before: Answers, after: Answers) -> Judgement:
         after: the outputs of the trained network.
 
     Raises:
-        ArtifactError: the data set has no truth, the split has no people, or the data have changed.
+        ArtifactError: the data set has no truth, the split has no labelled person, or the data have changed.
         DivergenceError: a network's outputs are not finite.
     """
     spec, recipe = case.spec, case.recipe
@@ -318,7 +318,7 @@ class _Judged(NamedTuple):
     def better_in(self, *others: _Judged) -> tuple[str, ...]:
         """Return those of the names ``ap`` and ``pck`` in which this network is better than each of ``others``.
 
-        Better: higher by at least 0.001 in 97.5 % of the bootstrap samples.
+        Better: higher by at least 0.001 in at least 97.5 % of the bootstrap samples.
         """
         return tuple(
             name

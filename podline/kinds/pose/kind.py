@@ -42,7 +42,7 @@ class PoseKind(ReportedKind):
     """The kind of people and their joints."""
 
     def require_fit(self, recipe: Recipe, manifest: Manifest) -> None:
-        """Check that the settings of augmentation and PCK fit the data set's skeleton."""
+        """Check that the settings of augmentation and PCK fit the skeleton, and the input the images' size."""
         augmentation.require_fit(recipe, manifest)
         pck.require_fit(recipe, manifest)
 
@@ -63,7 +63,10 @@ class PoseKind(ReportedKind):
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
-        """Return the reader of pictures for a run's model; by default with the threshold that its evaluation chose."""
+        """Return the reader of pictures for a run's model; by default with the threshold that its evaluation chose.
+
+        Without a chosen threshold, warn, and list people of any score.
+        """
         if threshold is None:
             threshold = judging.chosen_threshold(store, training.folder)
         if threshold is None:
@@ -80,11 +83,11 @@ class PoseKind(ReportedKind):
     def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[SheetBlock, int, int]:
-        """Return the first test images with people, detected and labelled; the two numbers of examples are 0."""
+        """Return the first test images with people, detected and labelled; both numbers are 0."""
         return sheet.sheet_block(spec, model, store, manifest, reporter)
 
     def headline(self, run: RunFacts) -> Headline:
-        """Return the AP."""
+        """Return the AP for the top of the page."""
         return sections.headline(run)
 
     def lost_examples(
@@ -106,7 +109,7 @@ class PoseKind(ReportedKind):
     def description(
         self, recipe: Recipe, image_shape: tuple[int, int, int], classes: int, facts: JsonObject
     ) -> ModelDescription:
-        """Return a pose network's layers and costs, for COCO's skeleton if ``facts`` have none."""
+        """Return a pose network's layers and costs, for COCO's skeleton if ``facts`` are empty."""
         skeleton = Skeleton.model_validate(facts[SKELETON]) if facts else COCO
         poses, no_change = PoseSettings.of(recipe).on(facts), ([0.0] * 3, [1.0] * 3)
         return described(network.build_pose_model(poses.model, poses.side, poses.targets.stride, skeleton, *no_change))

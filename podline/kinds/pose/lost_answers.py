@@ -23,7 +23,7 @@ from podline.kinds.pose.oks import CloseJoints, close_joints, people_in
 from podline.kinds.pose.skeletons import with_skeletons
 
 MOST_IMAGES = 8
-"""The number of images that are listed and shown."""
+"""The largest number of images that are listed and shown."""
 LOST = (224, 62, 45)
 """The RGB colour of frames and rings around lost people and joints."""
 # Size of pictures, and of frames and rings, in pixels.

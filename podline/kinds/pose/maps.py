@@ -46,6 +46,7 @@ def maps_from_bytes(data: bytes) -> PoseMaps:
 
     Raises:
         ValueError: the bytes are not an ``npz`` file.
+        BadZipFile: the file is damaged.
         KeyError: a map is missing.
     """
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
@@ -53,7 +54,7 @@ def maps_from_bytes(data: bytes) -> PoseMaps:
 
 
 def heatmap_picture(image: Image, heatmaps: Floats, skeleton: Skeleton) -> Image:
-    """Draw all heatmaps, (height, width, joints), over the dimmed image, each joint in the colour of its skeleton."""
+    """Draw all heatmaps, (height, width, joints), over the dimmed image, each joint in its colour in skeletons."""
     colours = np.array([colour_of(name) for name in skeleton.joints], np.float32)
     return _over(image, (np.clip(heatmaps, 0, 1)[..., None] * colours).max(axis=-2))
 

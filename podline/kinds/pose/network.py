@@ -89,7 +89,7 @@ def pose_network(settings: PoseModelSettings, side: int, stride: int, skeleton: 
 
 
 def _neck(settings: PoseModelSettings, taps: list[keras.KerasTensor]) -> keras.KerasTensor:
-    """Return the features for all stages: the sum of all feature maps, each projected, normalised and enlarged."""
+    """Return the features for all stages: the sum of the given maps, each projected, normalised and enlarged."""
     make, cells = Blocks(), taps[0].shape[1]
     sums = []
     for number, tap in enumerate(taps):

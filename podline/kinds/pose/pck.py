@@ -5,8 +5,8 @@ diagonal of the instance's box. With ``task.pck_joints`` it is the distance of t
 labels are left out.
 
 An instance that is found at OKS 0.5 is paired with the result that AP matches with it. Each remaining result, highest
-score first, is paired with the remaining instance of the highest OKS, even if that is low. Results that match an
-ignored instance, such as a crowd, are left out. So every label counts, including those of instances that AP misses.
+score first, is paired with the remaining instance of the highest OKS, if that is above 0. Results that match an ignored
+instance, such as a crowd, are left out. So every label counts, including those of instances that AP misses.
 """
 
 # pyright: standard

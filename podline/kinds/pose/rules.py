@@ -19,7 +19,7 @@ from podline.recipes.promotion_settings import PromotionSettings
 def average_precision(compared: Compared[COCOeval], settings: PromotionSettings) -> Iterator[Figure]:
     """Require that the AP does not fall."""
     values = [figures_of(each).get("ap", 0.0) for each in (*compared.known, compared.candidate)]
-    before, after = (drawn_figures(each).get("ap", np.zeros(2)) for each in (compared.known[0], compared.candidate))
+    before, after = (drawn_figures(each)["ap"] for each in (compared.known[0], compared.candidate))
     variances = float(np.nanvar(after - before, ddof=1)), float(np.nanvar(before, ddof=1))
     yield number("AP", "ap", values, variances, compared.spread(settings).main, settings.margin)
 
@@ -52,7 +52,7 @@ def guards(_compared: Compared[COCOeval], settings: PromotionSettings) -> Sequen
 
 
 def _judged_joints(evaluation: COCOeval, people: Mapping[int, CloseJoints]) -> dict[str, int]:
-    """Return the index of each joint with labels in the test split, by name."""
+    """Return the index of each joint with labels in the compared images, by name; empty without labelled people."""
     counts = np.sum([person.labelled for person in people.values()], axis=0) if people else np.zeros(0)
     names = zip(joint_names(evaluation), counts, strict=False)
     return {name: place for place, (name, count) in enumerate(names) if count}

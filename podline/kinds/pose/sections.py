@@ -66,7 +66,10 @@ def pictures(run: RunFacts) -> Iterator[Block]:
 
 @section("Pictures from the training data")
 def seen_pictures(run: RunFacts) -> Iterator[Block]:
-    """Show the best, median and worst training images, each with the detected and with the labelled people."""
+    """Show the best, median and worst training images, each with the detected and with the labelled people.
+
+    Show nothing if the training split is judged: :func:`pictures` shows its images.
+    """
     gallery = list(_gallery(run, seen=True))
     if run.evaluation.split != TRAIN and gallery:
         yield _KEY
@@ -101,7 +104,7 @@ def _pair(picture: JudgedPicture, skeleton: Skeleton) -> Picture:
 
 @section("Maps of the network")
 def maps(run: RunFacts) -> Iterator[Block]:
-    """Show the heatmaps and fields of one image, beside their targets."""
+    """Show the heatmaps and fields of one image, beside their targets; nothing if the evaluation has no such image."""
     evaluation = PoseEvaluation.of(run.evaluation)
     stored = stored_maps(run.store, run.spec, run.manifest, evaluation)
     if stored is None:
@@ -190,9 +193,10 @@ def _threshold(evaluation: PoseEvaluation) -> str:
             f"Each image has one instance, and each result is drawn and counted: on the {evaluation.split} split "
             f"{count(judged.right)} of {count(judged.people)} instances are found at OKS 0.5."
         )
+    apart = "" if evaluation.split == chosen.chosen_on else "; the judged images did not influence it"
     return (
         f"Results are drawn and counted from a score of {judged.score:.3f} on. This threshold has the best F1 on "
-        f"{count(chosen.images)} images of the {chosen.chosen_on} split; the judged images did not influence it. "
+        f"{count(chosen.images)} images of the {chosen.chosen_on} split{apart}. "
         f"On the {evaluation.split} split, {count(judged.right)} of {count(judged.people)} instances are found with "
         f"this threshold at OKS 0.5 (recall {percent(judged.recall)}), "
         f"and {count(judged.kept - judged.right)} of {count(judged.kept)} results are false alarms "

@@ -18,12 +18,12 @@ class PoseTargetSettings(Frozen):
     """Settings of the targets: heatmaps and part affinity fields (PAFs).
 
     Attributes:
-        stride: pixels of the input per cell of the maps.
+        stride: pixels of the input per cell of the maps, a multiple of 4.
         joint_sigma: standard deviation of a joint's Gaussian, in pixels of the input.
         limb_sigma: standard deviation across a limb and at its ends, in pixels of the input.
     """
 
-    stride: int = Field(default=8, ge=1, le=32)
+    stride: int = Field(default=8, ge=4, le=32, multiple_of=4)
     joint_sigma: float = Field(default=7.0, gt=0, le=4096)
     limb_sigma: float = Field(default=7.0, gt=0, le=4096)
 
@@ -41,7 +41,7 @@ class PoseModelSettings(Frozen):
         stage_width: number of channels inside a stage.
         stage_depth: number of residual blocks in a stage.
         dropout: share of the values before a stage's output that training sets to zero.
-        batch_norm: whether the stages have batch norm; the trunk always has it.
+        batch_norm: whether the stages have batch norm; the trunk and the neck always have it.
         l2: L2 penalty: the loss includes this factor times the sum of squares of each kernel in ``l2_layers``.
         l2_layers: prefixes of layer names; ``podline models describe`` lists the names.
     """
@@ -106,7 +106,7 @@ class PoseAugmentationSettings(Augmentation):
 
     @property
     def moves(self) -> bool:
-        """Return whether any setting moves people in the image."""
+        """Return whether any setting may move people in the image."""
         return self.flip is not False or bool(self.rotation or self.shift) or not self.smallest == self.largest == 1
 
 
@@ -191,7 +191,7 @@ class PoseSettings(TaskSettings):
 
     @property
     def pretrained(self) -> Pretrained | None:
-        """Return the trunk as a pretrained network, or None if the trunk begins untrained."""
+        """Return the trunk as a pretrained network, or None if the trunk has no published weights."""
         trunk = self.model.trunk
         if trunk not in PUBLISHED:
             return None

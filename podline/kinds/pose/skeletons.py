@@ -33,7 +33,7 @@ def colour_of(name: str) -> Colour:
 
 
 def limb_colour(start: str, end: str) -> Colour:
-    """Return a limb's colour: the colour of its side, or of the body axis if the limb connects both sides."""
+    """Return a limb's colour: the colour of its side, or of the body axis if the limb has no side or connects both."""
     sides = {colour_of(name) for name in (start, end)} - {CENTER}
     return sides.pop() if len(sides) == 1 else CENTER
 
@@ -52,7 +52,7 @@ def with_skeletons(image: Image, poses: npt.NDArray[np.float32], skeleton: Skele
         poses: (n, joints, 3): x and y in pixels of the image (an integer is a pixel's centre), and a number above 0 for
             joints to draw. The first person is on top.
         skeleton: the joints and limbs.
-        scale: factor for the size of the picture, which is enlarged before drawing.
+        scale: factor for the size of the picture, which is resized before drawing.
     """
     size = tuple(max(1, round(length * scale)) for length in image.shape[1::-1])
     drawn: Any = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)

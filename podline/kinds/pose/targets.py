@@ -54,7 +54,8 @@ def pose_targets(
     Args:
         keypoints: float32 (n, people, joints, 3): x and y in pixels of the network's input, and visibility; unlabelled
             joints and entries without a person are zeros.
-        ignored: uint8 (n, m, m): 255 in crowds and unlabelled people, else 0; ``m`` is a multiple of the maps' side.
+        ignored: uint8 (n, m, m): 255 in crowds and unlabelled people, 0 outside, between at edges of moved masks;
+            ``m`` is a multiple of the maps' side.
         side: side of the network's input, in pixels; a multiple of the stride.
         settings: stride and widths.
         skeleton: the joints and limbs.

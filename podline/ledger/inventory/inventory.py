@@ -26,9 +26,11 @@ from podline.store.one_writer import LEASE
 from podline.store.prefetch import in_order
 
 _RUNS = "runs/"
+# Names in the folder of a data set or run; a run evaluated on another split has records in a folder on-SPLIT.
 _OURS = re.compile(
-    rf"/({re.escape(MANIFEST)}|{re.escape(SPEC)}|(stages|{SHARD_RECORDS}|checkpoints)/.+|[^/]+\.tfrecord-.+)$"
+    rf"{re.escape(MANIFEST)}|{re.escape(SPEC)}|(on-[^/]+/)?stages/.+|({SHARD_RECORDS}|checkpoints)/.+|[^/]+\.tfrecord-.+"
 )
+_RECORDS = re.compile(rf"{re.escape(MANIFEST)}|(on-[^/]+/)?stages/.+")
 
 
 @dataclass(frozen=True)
@@ -278,11 +280,16 @@ def needless(found: Iterable[Holding], before: float, in_use: Collection[str] = 
 
 def _is_ours(found: Listed) -> bool:
     """Return whether a file has a name that only Podline writes, such as a manifest, a spec or a shard."""
-    return _OURS.search(found.name) is not None
+    return _OURS.fullmatch(_inside(found)) is not None
 
 
 def _is_record(found: Listed) -> bool:
-    return found.name.endswith(f"/{MANIFEST}") or "/stages/" in found.name
+    return _RECORDS.fullmatch(_inside(found)) is not None
+
+
+def _inside(found: Listed) -> str:
+    """Return a file's name in the folder of its data set or run."""
+    return found.name.removeprefix(f"{holding_of(found.name)}/")
 
 
 def name_of(run: Holding) -> str:

@@ -30,7 +30,7 @@ from podline.store.contract import INDEX, Listed, Store, holding_of
 from podline.store.one_writer import LEASE
 from podline.store.prefetch import in_order
 
-_RECORD = re.compile(r"(?P<folder>.+)/stages/(?P<stage>[^/]+)\.json")
+_RECORD = re.compile(r"(?P<folder>[^/]+/.+)/stages/(?P<stage>[^/]+)\.json")
 _HOLDINGS = ("datasets", "runs")
 # First component of a stage folder's path → number of components of the path.
 _DEPTHS = {"finder": 2, "comparisons": 2, "suspects": 3}

@@ -70,7 +70,7 @@ def fold_specs(
 def suspects_spec(
     store: Store, trainings: Sequence[TrainSpec], train: Train, reporter: Reporter, precision: float = PRECISION
 ) -> SuspectsSpec:
-    """Train the missing models; return the spec of the search with these models. A killed call resumes.
+    """Train the missing models; return the spec of the search with these models. A call after a killed one resumes.
 
     Args:
         store: the store.

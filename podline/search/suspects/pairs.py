@@ -36,7 +36,7 @@ class LabelPair(NamedTuple):
 
 
 def label_pairs(readers: Mapping[str, SplitReader], labels: Mapping[str, Numbers]) -> list[LabelPair]:
-    """Return the pairs among all records of a data set; each record comes first in at most one pair.
+    """Return the pairs of near-duplicates with different labels; each record comes first in at most one pair.
 
     Args:
         readers: reader of each split.

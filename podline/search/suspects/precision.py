@@ -40,7 +40,8 @@ class AssessedLabels(NamedTuple):
     """The assessed labels of a split.
 
     Attributes:
-        suspects: positions of the suspected records, most doubtful first; empty if no wrong labels are expected.
+        suspects: positions of the suspected records, most doubtful first; empty if no number of records reaches the
+            precision, or if there may be less than one wrong label among them.
         wrong: the probability that each label is wrong, (n,).
         expected: estimated number of wrong labels in the split.
         precision: share of wrong labels among the suspects; None without suspects.
@@ -58,7 +59,7 @@ def judged(labels: Labels, probabilities: Floats, precision: float) -> AssessedL
     Args:
         labels: the label of each record, int64 (n,).
         probabilities: predicted probability of each class, (n, classes).
-        precision: expected share of wrong labels among the suspects, which determines their number.
+        precision: least expected share of wrong labels among the suspects; as many records as it allows are suspects.
     """
     scores, canaries = (_scores(some, probabilities) for some in (labels, swapped(labels, probabilities.shape[1])))
     with threadpool_limits(1):  # fits are small: more threads make them ten times slower
@@ -97,7 +98,8 @@ class Mixture(NamedTuple):
 
     Attributes:
         share: share of wrong labels.
-        terms: coefficients of the polynomial, the constant one first.
+        terms: coefficients of the polynomial in the scaled score (s - ``_MIDDLE``) / ``_SCALE``, float64 (3,), the
+            constant one first.
     """
 
     share: float

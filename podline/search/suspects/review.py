@@ -68,14 +68,18 @@ def read_review(file: Path, class_names: Iterable[str] | None = None) -> Filled:
 
     Args:
         file: the table.
-        class_names: class names of the data set; other new labels are refused. None accepts any label.
+        class_names: class names of the data set; other new labels are refused. None accepts any label but an empty one.
 
     Raises:
-        SettingsError: a row is invalid, or rows belong to two data sets.
+        SettingsError: the file is not a table in UTF-8 or has no rows, a row is invalid, or rows belong to several data
+            sets.
         StoreError: the file cannot be read.
     """
-    with explained("read", file), file.open(newline="", encoding="utf-8-sig") as stream:
-        rows = list(csv.DictReader(stream))
+    try:
+        with explained("read", file), file.open(newline="", encoding="utf-8-sig") as stream:
+            rows = list(csv.DictReader(stream))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SettingsError(f"{file} is not a CSV file in UTF-8 ({error}); save the table as CSV in UTF-8") from error
     datasets, corrections, undecided = set[str](), dict[str, Correction](), 0
     known = None if class_names is None else set(class_names)
     for number, row in enumerate(rows, start=2):
@@ -103,6 +107,8 @@ def read_review(file: Path, class_names: Iterable[str] | None = None) -> Filled:
         found = Correction(decision=decision, label=label if decision == "relabel" else "")
         if corrections.setdefault(row["image"], found) != found:
             raise SettingsError(f"{where}: got a second decision on an image, expected one; delete one of the rows")
-    if len(datasets) != 1:
+    if not datasets:
+        raise SettingsError(f"{file} has no rows; take the table of `podline data review`")
+    if len(datasets) > 1:
         raise SettingsError(f"{file}: got rows of {len(datasets)} data sets, expected one; split the table")
     return Filled(datasets.pop(), corrections, undecided)

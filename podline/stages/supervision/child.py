@@ -181,7 +181,7 @@ def worker_suffix(spec: Spec) -> str:
 
 @contextlib.contextmanager
 def _turn_to_train(spec: Spec, holder: str, reporter: Reporter) -> Iterator[None]:
-    """Hold this machine's lock for trainings while the body runs, if the stage is a training.
+    """Hold this machine's lock for trainings while the body runs, if the stage is a training or its rehearsal.
 
     A training on a TPU needs no lock, since the gate serialises it. Workers of one training may share a machine.
 

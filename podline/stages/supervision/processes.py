@@ -64,7 +64,7 @@ def end(left: Callable[[], list[int]], seconds: float) -> None:
 
 
 def kill_marked(variable: str, value: str) -> None:
-    """Send SIGKILL to all processes that were started with ``variable=value``, in any session, until all have ended."""
+    """Send SIGKILL to all processes started with ``variable=value``, in any session, until they end, at most 5 s."""
     deadline = time.monotonic() + _KILL_SECONDS
     while (left := marked(variable, value)) and time.monotonic() < deadline:
         for process in left:

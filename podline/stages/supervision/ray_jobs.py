@@ -58,7 +58,7 @@ class RayJobs:
         self._asked("stop_job", number)
 
     def where(self, number: str, _output: str) -> str:
-        """Return the job's page in Ray's dashboard."""
+        """Return the address of the job's page in Ray's dashboard."""
         return f"{self._address}/#/jobs/{number}"
 
     def _asked(self, method: str, *arguments: Any, **more: Any) -> Any:

@@ -85,7 +85,9 @@ def perform(
 
 
 def tpu_of(spec: Spec[Any], machine: Settings) -> TpuSettings | None:
-    """Return the settings of the TPU that a stage must have for itself; None for stages without a model or TPU.
+    """Return the settings of the TPU that a stage must have for itself; None for a stage without a model.
+
+    If the settings name a TPU, every stage with a model needs it, whatever its strategy; else None.
 
     Raises:
         TpuSetupError: the strategy asks for a TPU, but the settings name no node.

@@ -5,6 +5,7 @@ Users set partition, account and time limit by sbatch's environment variables (`
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from podline.settings.environment import job_environment
 from podline.settings.machine import Settings
 
 _SECONDS = 60.0
+# What sbatch writes if it cannot reach slurmctld, which may only be restarting.
+_AWAY = re.compile("unable to contact slurm controller|socket timed out|zero bytes were transmitted", re.IGNORECASE)
 PENDING, COMPLETED, CANCELLED = "PENDING", "COMPLETED", "CANCELLED"
 _ENDED = frozenset(
     f"{COMPLETED} {CANCELLED} BOOT_FAIL DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED REVOKED TIMEOUT".split()
@@ -42,14 +45,15 @@ class ScheduledJob(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Return whether the job is pending or running, and not being cancelled."""
+        """Return whether the job is pending or running, and not already ending."""
         return not self.ended and self.state != "COMPLETING"
 
 
 class Slurm:
     """The jobs of a Slurm cluster. :class:`podline.stages.supervision.ray_jobs.RayJobs` has the same methods.
 
-    Each method raises WorkerLostError if the scheduler does not answer, and SettingsError if it is not installed.
+    Each method that asks the scheduler raises WorkerLostError if it does not answer, and SettingsError if it is not
+    installed.
 
     Attributes:
         NAME: the scheduler's name in messages.
@@ -82,6 +86,8 @@ class Slurm:
         options = [f"--job-name={name}", f"--comment={root}", f"--nodes={hosts}", "--parsable"]
         options += ["--exclusive", "--no-requeue", "--dependency=singleton", f"--output={file}"]
         done = _ran("sbatch", *options, "--wrap", script)
+        if done.returncode and _AWAY.search(done.stderr):
+            raise WorkerLostError(f"sbatch: got {_said(done)!r}, expected a job id; check that slurmctld runs")
         if done.returncode:
             raise SettingsError(
                 f"sbatch: got {_said(done)!r}, expected a job id; correct hosts={machine.hosts!r} "
@@ -99,11 +105,13 @@ class Slurm:
         return max(ours, key=lambda job: int(job.number), default=None)
 
     def cancel(self, number: str) -> None:
-        """Cancel a job: its processes get SIGTERM and save a checkpoint."""
-        _ran("scancel", number)
+        """Cancel a job: its processes get SIGTERM and save a checkpoint. A job that has ended is no error."""
+        done = _ran("scancel", number)
+        if done.returncode and done.stderr.strip():  # scancel says nothing about a job that has ended
+            raise WorkerLostError(f"scancel: got {_said(done)!r}, expected no error; check that slurmctld runs")
 
     def where(self, number: str, output: str) -> str:
-        """Return the file with a job's output."""
+        """Return the path of the file with a job's output."""
         return output.replace("{job}", number)
 
 

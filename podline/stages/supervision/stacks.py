@@ -18,7 +18,9 @@ _NAMED = 8
 
 
 def where(stacks: str) -> str:
-    """Return a line for each thread: its innermost frame, and its innermost frame in Podline's code.
+    """Return the places of threads: of the main thread, then of others, without repetitions and at most eight.
+
+    A line has a thread's innermost frame, and its innermost frame in Podline's code. Without stacks, the text says so.
 
     Args:
         stacks: the output of ``faulthandler``: the main thread last, each thread's innermost frame first.

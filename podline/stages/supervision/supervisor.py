@@ -6,8 +6,9 @@ libraries never reach a terminal. For a store in a bucket, that file is on this 
 
 Only events count as signs of life, since a heartbeat might continue in a hung stage. Events are progress, and the
 reports of loops over files, bytes and child processes (:func:`podline.base.progress.alive`). The setting ``silence``
-limits the time between two events; the time until the first event has its own limit. A stage that reports its pace,
-such as training, counts as hung much sooner. A hung child writes the stacks of its threads before it is ended.
+limits the time between two events; the start, until the stage's code is imported, has a limit of its own. A stage that
+reports its pace, such as training, counts as hung much sooner. A hung child writes the stacks of its threads before it
+is ended.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from podline.base.errors import (
 from podline.base.figures import size
 from podline.base.progress import Event, Listener, Reporter, beside, from_line, report_stage
 from podline.settings.machine import Settings, cluster
+from podline.settings.tensorflow_noise import NOISE
 from podline.stages.base import Result, Spec
 from podline.stages.first_cause import tell_cause
 from podline.stages.specs import TrainSpec
@@ -45,7 +47,6 @@ from podline.stages.supervision import processes
 from podline.stages.supervision.child import Order, worker_suffix
 from podline.stages.supervision.stacks import STACKS_SIGNAL, where
 from podline.stages.supervision.starts import ChildProcess, child_process, start_following
-from podline.stages.supervision.tensorflow_noise import NOISE
 from podline.stages.table import Stage, stage_of
 from podline.store import locks
 from podline.store.contract import Store, explained
@@ -104,8 +105,8 @@ def run_stage(spec: Spec[R], listener: Listener, machine: Settings | None = None
         StageTimeoutError: the stage exceeded the setting ``stage_timeout``.
         HangError: the stage made no progress for too long; the message has the positions of its threads.
         ChildKilledError: a signal ended the child.
-        OutOfMemoryError: memory ran out and the kernel killed the child, which used less than two thirds of it.
-        TooLittleMemoryError: memory ran out and the kernel killed the child, which used most of it.
+        OutOfMemoryError: memory ran out and the kernel killed the child, which used at most two thirds of it.
+        TooLittleMemoryError: memory ran out and the kernel killed the child, which used more than two thirds of it.
     """
     machine, ending = machine or Settings(), ending or Ending()
     stage = stage_of(spec)
@@ -162,7 +163,7 @@ def _longest_silence(machine: Settings, pace: float | None, *, begun: bool) -> t
     Args:
         machine: the settings.
         pace: seconds between two events, if the stage reports them.
-        begun: whether the child has sent its first event.
+        begun: whether the stage's code is imported: the child has reported progress, its pace, or that it works.
     """
     if not begun and machine.silence < _START_SECONDS:
         return _START_SECONDS, "the limit for a start"
@@ -262,7 +263,7 @@ class _Child:
     def error(self, document: dict[str, Any]) -> PodlineError:
         """Return the error of a child's last event; for an unexpected error, add the path of the child's log."""
         error = from_json(document)
-        if type(error) is PodlineError:
+        if "known" not in document:
             return PodlineError(f"{self._stage}: {error} (this is a bug; its traceback is in {self._log})")
         return error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import importlib.util
 import json
 import re
@@ -15,7 +16,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import cv2
 import httpx
@@ -26,12 +29,13 @@ from click.testing import CliRunner
 from small_dataset import FINGERPRINT, drawn, publish_dataset
 from trained_runs import trained
 
-from podline.base.errors import ArtifactError, SettingsError
+from podline.base.errors import ArtifactError, SettingsError, StoreError, StoreUnavailableError
 from podline.base.progress import silent
+from podline.champions.exporting import export
 from podline.champions.exports import lite_model
 from podline.champions.promote import promote
-from podline.champions.serving.exporting import export
-from podline.champions.serving.model import Follower, load_served
+from podline.champions.serving import model
+from podline.champions.serving.model import Follower, Served, load_served
 from podline.champions.serving.server import MAX_BODY, MAX_CONNECTIONS
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
@@ -364,10 +368,25 @@ def test_a_model_that_cannot_be_converted_leaves_no_file(store: Store, tmp_path:
     def fails(*_: object) -> bytes:
         raise NotImplementedError("no such operation")
 
-    monkeypatch.setattr("podline.champions.serving.exporting.lite_file", fails)
+    monkeypatch.setattr("podline.champions.exporting.lite_file", fails)
     with pytest.raises(ArtifactError, match="as tflite: NotImplementedError: no such operation; give another --format"):
         export(export_spec(store, "tflite", tmp_path / "model.tflite"), silent())
     assert not list(tmp_path.iterdir())
+    monkeypatch.setattr("podline.champions.exporting.lite_file", lambda *_: b"")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StoreError, match="no space left on the device"):
+        export(export_spec(store, "tflite", tmp_path / "model.tflite"), silent())
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "full")
+
+
+@pytest.mark.parametrize(("tells", "most"), [("classes", 5), ("labels", None)])
+def test_an_answer_has_the_five_most_probable_classes_but_every_label(tells: str, most: int | None) -> None:
+    signature = SimpleNamespace(structured_input_signature=((), {"images": tf.TensorSpec((None, 8, 8, 3), tf.uint8)}))
+    told = SimpleNamespace(tells=tells, said=lambda *asked: SimpleNamespace(classes=None, answer=asked[-1]))
+    assert Served(1, "t-1", signature, told, None, None).answers({"out": np.zeros((1, 9))}) == [most]
 
 
 @pytest.mark.parametrize("command", ["serve", "export"])
@@ -375,6 +394,34 @@ def test_a_recipe_without_a_champion_is_named(store: Store, podline: Any, tmp_pa
     place = (str(tmp_path),) if command == "export" else ()
     answer = podline("models", command, "other", *place, "--root", store.uri)
     assert "other has no champion" in answer.err
+
+
+def test_a_problem_is_named_by_its_kind_and_leaves_the_status_when_it_is_over(tmp_path: Path, monkeypatch) -> None:
+    def follow(listing: Exception | None = None, loading: Exception | None = None) -> str:
+        """Follow with these errors; return the log line and the problem, which are the same at first."""
+        with monkeypatch.context() as patched:
+            if listing:
+                patched.setattr(store, "list", Mock(side_effect=listing))
+            patched.setattr(model, "load_served", Mock(side_effect=loading, return_value=Mock(version=2, run="t-2")))
+            line = follower.refresh()
+        assert line in ("", f"warning: {follower.problem}", "serves number 2, t-2")
+        return follower.problem
+
+    store, away = open_store(tmp_path), StoreUnavailableError("no answer")
+    monkeypatch.setattr(model, "load_served", Mock(return_value=Mock(version=1, run="t-1")))
+    store.publish_json("models/t/history/000001.json", {})
+    follower = Follower(store, "t")
+    assert follow(listing=away) == "still serves number 1, as the store cannot be read: no answer"
+    assert follow() == ""
+    store.publish_json("models/t/history/000002.json", {})
+    damaged = follow(loading=ArtifactError("damaged"))
+    assert damaged == "still serves number 1, as the new champion cannot be loaded: damaged"
+    assert follow(listing=away) == "still serves number 1, as the store cannot be read: no answer"
+    assert follow() == damaged  # it is loaded again after a pause
+    store.publish_json("models/t/history/000003.json", {})
+    assert follow(loading=away) == "still serves number 1, as the store cannot be read: no answer"
+    store.publish_json("models/t/history/000004.json", {})
+    assert (follow(), follower.served.run) == ("", "t-2")
 
 
 def test_a_damaged_champion_is_not_served_and_the_old_one_stays(store, runs, server):

@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -66,6 +67,21 @@ def test_many_images_are_decoded_by_processes_with_the_same_pixels(
         folder = folder.rename(tmp_path / "moved")
         shutil.rmtree(tmp_path / "work")
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("packing", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_of_a_zip_file_is_left_out_alone(tmp_path: Path, packing: int) -> None:
+    path = tmp_path / "images.zip"
+    with zipfile.ZipFile(path, "w", packing) as archive:
+        for name in ("ä.png", "b.png"):
+            archive.writestr(name, encoded(drawn(1)))
+    damaged = bytearray(path.read_bytes())
+    damaged[30:50] = b"\xff" * 20  # the first member's name, and the beginning of its content
+    path.write_bytes(damaged)
+    requests = [DecodeRequest(Place(str(path), member=name)) for name in ("ä.png", "b.png")]
+    bad, good = (look.reason for look in looks_of(requests, tmp_path / "pixels"))
+    assert bad.startswith("cannot be read from images.zip: ")
+    assert not good
 
 
 def test_a_full_disk_is_no_matter_of_the_source(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ def test_classes_are_paths_and_numbers_are_sorted_as_numbers(tmp_path: Path) -> 
     assert opened(nested).class_names == tuple(f"Latin/{name}" for name in sorted(CLASSES))
     numbered = dict(zip(("2", "10", "1"), images().values(), strict=True))
     assert opened(as_folders(tmp_path / "b", numbered)).class_names == ("1", "2", "10")
+    long = dict(zip(("9" * 32, "10", "1e3"), images().values(), strict=True))
+    assert opened(as_folders(tmp_path / "c", long)).class_names == ("10", "1000", "9" * 32)
 
 
 def counted(source: Source) -> int:
@@ -123,6 +125,9 @@ def test_split_folders_without_classes_are_no_class_folders_and_one_class_is_nam
     assert found("train", "test") is None
     for folders in ("images/train images/val", "train/images valid/images", "images"):
         with pytest.raises(SourceError, match="one class, 'images', expected two at least"):
+            found(*folders.split())
+    for folders in ("raw/train/cat raw/test", "raw/train/cat raw/train"):
+        with pytest.raises(SourceError, match="got one class, 'cat', expected two at least"):
             found(*folders.split())
 
 

@@ -120,6 +120,24 @@ READ: dict[str, Read] = {
         texts("a.csv", "image,label", *rows("007", "7", "8")), {"007": 8, "7": 8, "8": 8}, "'007' and '7'.*one name"
     ),
     "blanks and marks": Read(texts("a.csv", f"{BOM} image , label ", *rows("cat\u00a0", f"{BOM}cat", "dog", "dog "))),
+    "blanks in names of JSON Lines": Read(
+        texts("a.jsonl", *rows("cat", "dog", form='{{"image": "{at}.png", " label ": "{label}"}}'))
+    ),
+    "blanks in names of Parquet": Read(parquet("a.parquet", **{" label ": ["cat", "dog"]})),
+    "a column that the first row omits": Read(
+        texts(
+            "a.jsonl",
+            '{"image": "0.png", "label": "cat"}',
+            *rows("dog", form='{{"image": "{at}.png", "label": "{label}", "split": "train"}}', start=1, count=11),
+            *rows("cat", form='{{"image": "{at}.png", "label": "{label}", "split": "train"}}', start=12, count=4),
+            *rows("cat", "dog", form='{{"image": "{at}.png", "label": "{label}", "split": "test"}}', start=16, count=8),
+        ),
+        (16, 8),
+        "tested on test",
+    ),
+    "a label named like a split": Read(
+        texts("a.csv", "image,is_valid", *rows("0", "1")), {"0": 12, "1": 12}, settings={"label_column": "is_valid"}
+    ),
     "a label in two forms": Read(
         texts("a.csv", "image,label", *rows(NFD, unicodedata.normalize("NFC", NFD), "x")), {"Åse ñandú": 16, "x": 8}
     ),
@@ -188,6 +206,13 @@ READ: dict[str, Read] = {
         tables(LABELLED, ["image", *rows("", form="{at}.png", start=16, count=8)]),
         {"cat": 8, "dog": 8},
         "test.csv is not read.*none for labels",
+    ),
+    "a table that cannot be read": Read(
+        both(
+            texts("train.csv", "image,label", *rows("cat", "dog")),
+            lambda folder: (folder / "val.csv").write_bytes(b"image,label\n\xff"),
+        ),
+        line="val.csv is not read.*: cannot be read as a table: Unicode.*UTF-8",
     ),
     "joined tables": Read(
         both(
@@ -291,6 +316,7 @@ REFUSED: dict[str, tuple[Write, str]] = {
         texts("submission.csv", "image,label", *rows("cat", "dog")),
         "submission.csv has predicted labels.*give the table",
     ),
+    "an empty table": (texts("a.csv"), "a.csv has no columns, .*add a header"),
     "objects": (
         texts("a.jsonl", *rows("cat", "dog", form=OBJECTS)),
         "'category' holds objects.*label_column=category.title",

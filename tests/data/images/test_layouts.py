@@ -35,6 +35,8 @@ from drawn_images import (
 )
 
 from podline.base.errors import SourceError
+from podline.data.images.listing import folders_around
+from podline.data.images.settings import ImagesSettings
 from podline.data.pictures import picture_of
 from podline.data.tfrecord import framed
 
@@ -67,6 +69,12 @@ def test_the_same_images_are_the_same_records(tmp_path: Path, layout: str) -> No
     assert len(other.quarantined) == len(folders.quarantined) == 3
     (file, *_) = (path for path in (tmp_path / "other").iterdir() if path.is_file())
     assert records(opened(file)) == records(folders), "one file may be the source"
+
+
+@pytest.mark.parametrize("name", ["part.tar", "PART.TAR"])
+def test_files_beside_an_archive_are_not_listed(tmp_path: Path, name: str) -> None:
+    as_webdataset(tmp_path, images(12), name)
+    assert not folders_around(tmp_path / name, ImagesSettings())
 
 
 def test_splits_are_those_of_the_files_names(tmp_path: Path) -> None:
@@ -281,7 +289,7 @@ GOOD_LINE = json.dumps({"file_name": "all/000.png", "label": "cat"})
         ("parquet", bad_metadata, "cannot be read as Parquet with metadata of Hugging Face"),
         ("csv", lines('file_name,label\n"open,cat\n'), "cannot be read as a table"),
         ("csv", lines("file_name,label,label\na,b,c\n"), "has 2 columns named 'label' vs one; rename the others"),
-        ("csv", lines(""), "but none for files"),
+        ("csv", lines(""), "has no columns, expected those of files and labels"),
         ("csv", lines("file_name,label\n\udcff,cat\n"), "save it as CSV in UTF-8"),
         ("jsonl", lines(f"{GOOD_LINE}\n{'[' * 100_000}\n"), "line 2 (is|cannot)"),
         ("jsonl", lines(f"{GOOD_LINE}\n[1]\n"), "line 2 (is|cannot)"),

@@ -412,3 +412,11 @@ def test_reasons_that_differ_in_a_place_alone_are_counted_together() -> None:
         part.add(f"the same image as test_batch[{number}] of the test split")
     with pytest.raises(SourceError, match=r"the same image as test_batch\[0\] of the test split \(11\);"):
         refuse_left_out("tiny", [part], 0.1)
+
+
+def test_the_share_that_an_error_advises_is_accepted() -> None:
+    part = LeftOut("records of the train split", 100)
+    part.add("is empty", 29)  # 0.29 * 100 is less than 29
+    with pytest.raises(SourceError, match=r"give --allow-left-out 0\.29$"):
+        refuse_left_out("tiny", [part], 0.28)
+    refuse_left_out("tiny", [part], 0.29)

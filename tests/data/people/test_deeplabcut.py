@@ -133,5 +133,13 @@ def test_a_table_that_cannot_be_is_refused_with_file_and_line(tmp_path: Path, ch
         opened(root)
     assert "CollectedData_me.csv" in str(error.value)
     recipe, store = registry.get("keypoints"), FolderStore(tmp_path / "root")
-    with pytest.raises(SourceError, match=problem):  # data check tells the same
-        check(str(root), registry.get("images"), recipe, {}, store, 0.1)
+    for source in (root, file):  # data check tells the same
+        with pytest.raises(SourceError, match=problem):
+            check(str(source), registry.get("images"), recipe, {}, store, 0.1)
+
+
+def test_data_check_opens_a_table_whatever_its_name(tmp_path: Path) -> None:
+    root = project(tmp_path / "project", table(frames(1)))
+    file = (root / FOLDER / "CollectedData_me.csv").rename(root / FOLDER / "mine.CSV")
+    found = check(str(file), registry.get("images"), registry.get("keypoints"), {}, FolderStore(tmp_path / "root"), 0.1)
+    assert found.source.skeleton

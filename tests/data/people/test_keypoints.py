@@ -27,6 +27,7 @@ from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data.letterbox import LetterBox
 from podline.data.people.image import chosen
+from podline.data.people.layouts import has_annotations
 from podline.data.people.source import people_of
 from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader
@@ -135,6 +136,11 @@ def each(entries: str, change: Callable[[dict[str, Any]], object]) -> Callable[[
             "has 5 names of keypoints, but its annotations have 4.33333 joints",
         ),
         (each("images", lambda entry: entry.update(file_name="gone.png")), "none of its images .gone.png"),
+        (
+            each("images", lambda entry: entry.pop("id")),
+            r"mice.json lists no valid image: images\[0\]: its id is missing.*; correct the entries of its list images",
+        ),
+        (lambda made: made.update(images=[]), r"lists no valid image: annotations\[0\]: there is no image 1; correct"),
     ],
 )
 def test_what_cannot_be_learned_is_refused_in_a_line(
@@ -231,6 +237,11 @@ def assert_joints_are_where_they_were(spec: ConvertSpec, annotations: dict[str, 
         assert truth["categories"][0]["keypoints"] == list(manifest.skeleton.annotated)
     assert not wanted
     return checked
+
+
+def test_a_file_that_cannot_be_read_has_no_annotations(tmp_path: Path) -> None:
+    (tmp_path / "a.json").symlink_to("/proc/self/mem")  # its first byte cannot be read, even by root
+    assert not has_annotations(tmp_path)
 
 
 def test_data_check_says_what_a_conversion_would_make_of_keypoints(tmp_path: Path) -> None:

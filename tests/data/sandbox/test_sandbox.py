@@ -90,6 +90,8 @@ def test_errors_of_the_parser_reach_the_caller(box: Sandbox) -> None:
     with pytest.raises(OSError, match="No space left") as full:
         parsed(box, "full")
     assert full.value.filename == "/somewhere/file"
+    with pytest.raises(OSError, match=r"^cannot identify image file$"):
+        parsed(box, "unidentified")
     with pytest.raises(SourceError, match="bad magic"):
         parsed(box, "value")
     with pytest.raises(SourceError, match=r"out of memory\.csv has no labels"):  # the name of a file decides nothing

@@ -17,7 +17,7 @@ from published import write_archive
 
 from podline.base.errors import SourceError, StoreError
 from podline.data import bounds
-from podline.data.rawfiles import RawFile, made_once, raw_file
+from podline.data.rawfiles import RawFile, delete_unused, made_once, raw_file
 from podline.data.sources import archives
 from podline.data.sources.archives import decompress, in_child, unpack
 from podline.store import digests
@@ -251,3 +251,10 @@ def test_a_failure_or_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="Not a directory"):
         made_once(tmp_path / "file", "key", made)
+
+
+def test_a_cache_folder_that_another_process_deleted_is_no_error(tmp_path: Path) -> None:
+    folder = tmp_path / "work" / "key"
+    folder.mkdir(parents=True)
+    assert [delete_unused(folder), delete_unused(folder)] == [True, True]
+    assert not folder.exists()

@@ -13,7 +13,7 @@ import reading_case
 from published import names_of
 from reading_case import changed, counted, read
 
-from podline.base.errors import SourceError
+from podline.base.errors import SettingsError, SourceError
 from podline.data.sources.decoded import decoded_source, read_file
 from podline.data.sources.source import Source
 from podline.recipes.datasets import DataSet
@@ -82,6 +82,8 @@ def test_a_file_is_decoded_once_until_its_reader_has_another_version(raw: Path) 
             r"a.npz: image 3 is float64 4 × 3 × 2, expected uint8 height × width × channels",
         ),
         (partial(changed, None, 3), r"a.npz: image 3 has the label 3, expected 0 to 2"),
+        (partial(changed, None, 1.5), r"a.npz: image 3 has the label 1.5, expected a class number"),
+        (partial(changed, None, float("inf")), r"a.npz: image 3 has the label inf, expected a class number"),
         (partial(changed, None, "cat"), r"a.npz: image 3 is of the class 'cat', expected one of 3 classes"),
         (reading_case.failing, r"a.npz cannot be read as images: ZeroDivisionError: division by zero; restore"),
     ],
@@ -98,6 +100,13 @@ def test_a_reader_that_crashes_or_is_of_no_module_leaves_nothing_behind(raw: Pat
     with pytest.raises(SourceError, match="give a function of a module"):
         opened(raw, lambda _file: [])
     assert not list((raw.parent / "work").glob("*/files.json"))
+
+
+@pytest.mark.parametrize("splits", [("train", "val", "test"), ("train", "validation"), ("test",), ()])
+def test_other_splits_than_podlines_are_refused(raw: Path, splits: Sequence[str]) -> None:
+    files = dict.fromkeys(splits, ("a.npz",))
+    with pytest.raises(SettingsError, match=r"toys: got files of the splits .*, expected train, test and"):
+        decoded_source(TOYS, str(raw), files, (), read, raw.parent / "work")
 
 
 @pytest.mark.usefixtures("parsed_here")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import fault_proxy
 import numpy as np
@@ -19,9 +20,11 @@ from podline.base.errors import ArtifactError, SourceError
 from podline.data.images.opening import open_images
 from podline.data.images.settings import ImagesSettings
 from podline.data.sources import remote
+from podline.data.sources.decoding import DECODING, Engine
 from podline.data.sources.opening import open_source
 from podline.data.sources.source import Source
 from podline.recipes import datasets
+from podline.store.buckets import split_uri
 from podline.store.opening import open_store
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
@@ -91,6 +94,56 @@ def test_only_new_images_of_a_bucket_are_decoded(tmp_path: Path, gcs_root: str) 
     (tmp_path / "more" / "new.png").write_bytes(encoded(drawn(100)))
     upload(tmp_path / "more", f"{gcs_root}photos/a")
     assert rows() == 19
+
+
+def test_images_that_an_engine_left_in_the_bucket_are_downloaded_for_this_machine(
+    tmp_path: Path, gcs_root: str
+) -> None:
+    of_class = {name: {f"{n}.png": encoded(drawn(9 * at + n)) for n in range(9)} for at, name in enumerate("ab")}
+    uri, work = upload(as_folders(tmp_path / "raw", of_class), f"{gcs_root}photos"), tmp_path / "work"
+    engine = DECODING.set(cast("Engine", object()))  # only listed here: not called
+    with remote.on_this_machine(uri, work) as place:
+        assert not (place / "a" / "0.png").is_symlink()
+    DECODING.reset(engine)
+    source = open_images(datasets.find("images"), uri, ImagesSettings(side=8), work)
+    assert (sum(source.sizes.values()), source.quarantined) == (18, ())
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_whole_bucket_is_a_source(gcs_root: str, end: str) -> None:
+    open_store(gcs_root).publish_bytes("some/thing", b"x")
+    bucket, prefix = split_uri(gcs_root)
+    assert f"{prefix}/some/thing" in [found.name for found in remote.objects_of(f"gs://{bucket}{end}")[1]]
+
+
+@pytest.mark.parametrize("engine", [None, object()])
+def test_objects_whose_names_lead_out_of_the_source_are_refused(
+    tmp_path: Path, gcs_root: str, monkeypatch: pytest.MonkeyPatch, engine: Any
+) -> None:
+    """Such as ``../../../a.png``, in the bucket of someone else."""
+    uri, outside = upload(write_cifar10_bins(tmp_path / "raw"), f"{gcs_root}raw"), tmp_path / "a.png"
+    store, objects = remote.objects_of(uri)
+    bad = next(objects)._replace(name="../../../a.png")
+    monkeypatch.setattr(remote, "objects_of", lambda _uri: (store, iter([bad])))
+    outside.write_bytes(b"mine")
+    token = DECODING.set(engine)
+    try:
+        with pytest.raises(ArtifactError, match=r"a\.png' leads out of the store"):
+            remote.on_this_machine(uri, tmp_path / "work").__enter__()
+    finally:
+        DECODING.reset(token)
+    assert outside.read_bytes() == b"mine"
+
+
+def test_links_into_a_cache_that_was_moved_are_replaced(tmp_path: Path, gcs_root: str) -> None:
+    uri, work = upload(write_cifar10_bins(tmp_path / "raw"), f"{gcs_root}raw"), tmp_path / "work"
+    with remote.on_this_machine(uri, work) as place:
+        link = place / "test_batch.bin"
+    copy = link.readlink()
+    link.unlink()
+    link.symlink_to(tmp_path / "moved")
+    open_source("cifar10", uri, work)
+    assert link.readlink() == copy
 
 
 def test_a_bucket_with_nothing_that_fits_says_what_it_has(tmp_path: Path, gcs_root: str) -> None:

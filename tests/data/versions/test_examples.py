@@ -44,6 +44,11 @@ def test_examples_are_indexed_like_arrays(examples: Examples, ids: Any) -> None:
     equal(examples[ids], {name: values[places] for name, values in drawn(TRAIN, 0).items()})
 
 
+@pytest.mark.parametrize("ids", [5, (3, 0), [3, -1], np.array([[1, 2], [3, 4]]), slice(40, None), []])
+def test_names_have_the_indices_of_examples(examples: Examples, ids: Any) -> None:
+    assert np.shape(examples.names(ids)) == np.shape(examples[ids]["label"])
+
+
 def test_it_says_what_it_is(examples: Examples, root: str) -> None:
     assert (len(examples), examples.classes) == (TRAIN, CLASS_NAMES)
     assert examples.manifest.fingerprint == FINGERPRINT
@@ -55,8 +60,9 @@ def test_it_says_what_it_is(examples: Examples, root: str) -> None:
 
 @pytest.mark.parametrize(("ids", "error"), [(TRAIN, IndexError), ([0, -TRAIN - 1], IndexError), ([1.0], TypeError)])
 def test_positions_that_cannot_be_are_refused(examples: Examples, ids: Any, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        examples[ids]
+    for read in (examples.__getitem__, examples.names):
+        with pytest.raises(error):
+            read(ids)
     with pytest.raises(TypeError, match=re.escape("numpy.flatnonzero")):
         examples[np.arange(TRAIN) < 3]
 

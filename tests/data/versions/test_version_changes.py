@@ -16,6 +16,7 @@ from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.data.record_table import Records
 from podline.data.versions.fingerprint import find_converted, fingerprint
+from podline.data.versions.record_names import SourceFacts
 from podline.data.versions.version_changes import (
     change_between,
     in_words,
@@ -186,3 +187,8 @@ def test_a_changed_source_is_opened_again(converted_spec: ConvertSpec) -> None:
         assert find_converted(converted_spec, silent()) is None
         assert convert(converted_spec, silent()).shards_written == 0, "its bytes are the same"
         assert find_converted(converted_spec, silent()) is not None
+
+
+def test_formats_are_the_extensions_of_image_files_only() -> None:
+    names = ["a/1.JPEG", "b.v2/2.png", "train.parquet[3]", "shards/0.tar/sample", "3", ""]
+    assert SourceFacts(names, np.zeros(6, np.int64)).formats == [".jpg", ".png", "", "", "", ""]

@@ -17,6 +17,7 @@ from support.guessed import guesses_of
 
 from podline.commands.runs import runs_group
 from podline.documents.intervals import wilson_interval
+from podline.kinds.by_example.estimate import Estimate
 from podline.kinds.by_example.measures import figures_of, value_of
 from podline.kinds.classification.guesses import Guesses
 from podline.ledger.ledger import publish
@@ -63,6 +64,7 @@ def test_a_measure_of_an_installed_package_has_its_value_and_an_interval(site: P
     ("compute", "message"),
     [
         (lambda _: float("nan"), "gives nan, expected a finite number"),
+        (lambda _: Estimate(float("nan"), np.zeros(6), 1), "gives nan, expected a finite number"),
         (lambda _: [0.5] * 5, r"shape \(5,\).*of 6"),
         (lambda _: sys.exit("no licence"), "SystemExit: no licence"),
     ],

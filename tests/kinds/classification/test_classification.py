@@ -26,6 +26,7 @@ from podline.evaluation.evaluate import evaluate
 from podline.kinds.by_example.judging import answered
 from podline.kinds.by_example.measures import figures_of
 from podline.kinds.classification.guesses import Guesses
+from podline.kinds.classification.records import ClassTargets
 from podline.kinds.classification.settings import ClassificationSettings
 from podline.kinds.classification.views import over_views
 from podline.recipes.kind_table import read_evaluation
@@ -122,10 +123,12 @@ def test_outputs_and_labels_that_cannot_be_name_the_record(tmp_path: Path) -> No
 
     recipe = small_recipe(evaluation_batch_size=4)
     given = kind_of(recipe), recipe
-    with pytest.raises(DivergenceError, match="record 6: the model's outputs are not finite"):
+    with pytest.raises(DivergenceError, match="record 6 of the test split: the model's outputs are not finite"):
         answered(*given, model, reader, manifest, silent())  # type: ignore[type-var]
+    with pytest.raises(DivergenceError, match="record 6 of the test split: "):
+        answered(*given, model, reader, manifest, silent(), np.array([1, 6]))  # type: ignore[type-var]
     two = manifest.model_copy(update={"class_names": manifest.class_names[:2]})
-    with pytest.raises(ArtifactError, match="record 6 has the label 2, expected 0 to 1"):
+    with pytest.raises(ArtifactError, match="record 6 of the test split has the label 2, expected 0 to 1"):
         answered(*given, blind, reader, two, silent())  # type: ignore[type-var]
 
 
@@ -186,3 +189,8 @@ def test_a_run_is_judged_over_views_beside_what_it_is_judged_by(tmp_path: Path) 
     assert f"accuracy over 6 views {averaged / 40:.1%}".replace("%", " %") in "\n".join(result.lines())
     without = training.changed(recipe=recipe.changed(task=ClassificationSettings()))
     assert (without.run, without.digest()) == (training.run, training.digest()), "no part of a run's name"
+
+
+@pytest.mark.parametrize("value", [b"green", np.int64(1), np.float32(1.0), np.str_("green")])
+def test_a_source_may_give_a_label_as_bytes_or_as_a_value_of_numpy(value: Any) -> None:
+    assert ClassTargets().text(value, ("red", "green")) == "green"

@@ -11,9 +11,13 @@ from podline.base.errors import SettingsError
 from podline.champions.rules import checks_of
 from podline.contract.rules import Compared, ModelCost
 from podline.documents.promotion import Check
+from podline.kinds.by_example.estimate import Estimate
 from podline.kinds.labels.objective import LabelsObjective
 from podline.kinds.labels.precision import average_precision, best_threshold, f1
 from podline.kinds.labels.scores import Scores
+from podline.recipes import measures
+from podline.recipes.measures import Measure
+from podline.recipes.parts import Loaded
 from podline.recipes.promotion_settings import PromotionSettings
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [-3.0, 0.0, 4.0]], np.float32)
@@ -119,16 +123,28 @@ def model(seed: int, skill: float = 2.0, broken: int = -1) -> Scores:
     return Scores.of_logits(logits.astype(np.float32), TRUTH, np.full(4, 0.5))
 
 
-def test_an_equal_model_is_promoted_and_one_with_a_broken_label_or_a_worse_guard_refused() -> None:
-    def checks(candidate: Scores, **settings: object) -> dict[str, Check]:
-        known, names, costs = (
-            [model(seed) for seed in range(5)],
-            ("rare", "some", "often", "half"),
-            (ModelCost(1, 1),) * 2,
-        )
-        rules = PromotionSettings.model_validate(settings)
-        return {check.name: check for check in checks_of(Compared("labels", known, candidate, names, costs), rules)}
+def checks(candidate: Scores, **settings: object) -> dict[str, Check]:
+    known, names, costs = [model(seed) for seed in range(5)], ("rare", "some", "often", "half"), (ModelCost(1, 1),) * 2
+    rules = PromotionSettings.model_validate(settings)
+    return {check.name: check for check in checks_of(Compared("labels", known, candidate, names, costs), rules)}
 
+
+@pytest.mark.usefixtures("few_draws")
+def test_a_worse_model_is_refused_by_an_estimate_of_which_lower_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missed(scores: Scores) -> Estimate:
+        found = scores.f1_micro()
+        return Estimate(1 - found.value, -found.influence, found.positives)
+
+    measure = Measure("missed", "missed", kind="labels", higher_is_better=False, compute=missed)
+    loaded = Loaded({**{each.name: each for each in measures.SHIPPED}, "missed": measure}, ())
+    monkeypatch.setattr(measures, "loaded", lambda: loaded)
+    worse = model(13, skill=1.5)
+    found = checks(worse, guards=("missed",))["missed"]
+    assert (found.after, found.refused) == (pytest.approx(missed(worse).value), True)
+    assert not checks(model(13, skill=2.4), guards=("missed",))["missed"].refused
+
+
+def test_an_equal_model_is_promoted_and_one_with_a_broken_label_or_a_worse_guard_refused() -> None:
     found = checks(model(10))
     assert found["mAP"].after == pytest.approx(model(10).mean_precision().value)
     assert not any(check.refused for check in found.values())
@@ -137,6 +153,6 @@ def test_an_equal_model_is_promoted_and_one_with_a_broken_label_or_a_worse_guard
     found = checks(model(12, skill=2.4, broken=2))
     assert [name for name, check in found.items() if check.refused and check.rule == "class"] == ["often"]
     assert checks(model(13, skill=1.5), guards=("f1_micro",))["F1 over all labels"].refused
-    measures = "got top1, expected a measure of the kind labels: map, f1_micro, f1_macro, exact"
-    with pytest.raises(SettingsError, match=measures):
+    message = "got top1, expected a measure of the kind labels: map, f1_micro, f1_macro, exact"
+    with pytest.raises(SettingsError, match=message):
         checks(model(13), guards=("top1",))

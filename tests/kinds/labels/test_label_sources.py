@@ -84,6 +84,8 @@ def test_numbers_of_a_list_are_the_names_in_parquets_metadata(tmp_path: Path) ->
         ("['a', \"b's\"]", '["a", "b\'s"]'),
         ({"a": 1, "b": 0, "c": True}, '["a", "c"]'),
         ([3, 20], '["20", "3"]'),
+        (np.int64(3), '["3"]'),
+        ([np.int64(3), np.str_("a"), b"b"], '["3", "a", "b"]'),
     ],
 )
 def test_one_target_has_one_text(value: Any, text: str) -> None:
@@ -97,6 +99,8 @@ def test_one_target_has_one_text(value: Any, text: str) -> None:
         ({"a": 2}, "expected a list of names"),
         (["a\nb"], r"has the label 'a\\nb', which has the character U\+000A"),
         ("[a, b]", r"has the labels '\[a, b\]', expected a list"),
+        ("[{[]: 1}]", r"has the labels '\[\{\[\]: 1\}\]', expected a list"),
+        (f"{'[' * 9_999}{']' * 9_999}", "expected a list such as"),
     ],
 )
 def test_what_is_no_target_says_why(value: Any, said: str) -> None:
@@ -119,6 +123,15 @@ def test_bad_rows_and_equal_images_with_other_labels_and_labels_never_trained_on
     assert left["pictures/rare.png"] == "is of the class 'mauve', which no training image is"
 
 
+def test_images_without_labels_are_kept_if_labels_are_numbers(tmp_path: Path) -> None:
+    number = {"blue": 1.0, "green": 2, "red": 30}
+    images = [each._replace(labels=[number[name] for name in each.labels]) for each in drawn(40)]
+    as_json_lines(tmp_path / "raw", images)
+    source = opened(tmp_path / "raw")
+    assert (source.class_names, source.quarantined) == (("1", "2", "30"), ())
+    assert sum(not labels for labels in labels_of(source).values()) == sum(not each.labels for each in images) > 0
+
+
 def test_a_comma_can_be_part_of_a_name(tmp_path: Path) -> None:
     as_files(tmp_path / "raw", images := drawn(40))
     rows = [f'pictures/{each.name},"{"|".join(each.labels) and "tench, fish"}",{each.split}' for each in images]
@@ -132,3 +145,14 @@ def test_a_record_that_is_neither_0_nor_1_is_found() -> None:
     names = cast(Manifest, SimpleNamespace(class_names=("blue", "green", "red")))
     assert LabelTargets().check(records, names) == (1, "has the value 3 for the label red, expected 0 or 1")
     assert LabelTargets().census(records, 3).tolist() == [0, 1, 3]
+
+
+def test_a_correction_gives_an_image_one_label(tmp_path: Path) -> None:
+    as_json_lines(tmp_path / "raw", drawn(60))
+    before = opened(tmp_path / "raw")
+    number = before.images.labels.values.index('["blue", "green"]')
+    [image, *_] = np.flatnonzero(before.images.labels.codes == number)
+    identity = before.images.column("identity")[image : image + 1].tobytes().hex()
+    after = opened(tmp_path / "raw", corrections={identity: "red"})
+    assert after.images.labels.at(int(image)) == '["red"]'
+    assert after.class_names == before.class_names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +15,8 @@ from several_labels import COLOURS, as_joined, drawn
 
 from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
+from podline.champions.exporting import export
 from podline.champions.promote import promote
-from podline.champions.serving.exporting import export
 from podline.compare.comparison import compare
 from podline.compare.known import Evaluated
 from podline.contract.answers import CommonExamples
@@ -24,11 +25,13 @@ from podline.contract.kind import kind_of
 from podline.documents.manifest import read_manifest
 from podline.evaluation.evaluate import evaluate
 from podline.evaluation.predicting import run as predict
+from podline.kinds.labels import sections
 from podline.kinds.labels.document import LabelsEvaluation
 from podline.kinds.labels.recipes.labels import RECIPE
 from podline.kinds.labels.scores import Scores, probabilities
 from podline.recipes.durations import Duration
 from podline.recipes.kind_table import read_evaluation
+from podline.report.facts import gather
 from podline.report.report import report
 from podline.stages.from_recipe import evaluation_spec, promotion_spec, report_spec, training_spec
 from podline.stages.specs import ConvertSpec, EvaluateSpec, PromoteResult, TrainSpec
@@ -144,6 +147,11 @@ def test_its_page_has_every_label_and_its_export_is_judged_by_them(
     page = store.read_bytes(made.html).decode()
     assert all(name in page for name in (*COLOURS, "mAP", "Average precision of each label", "held out"))
     assert len(page) < 1_500_000
+    facts = gather(store, report_spec(store, runs[1].judged, sha256, "podline run labels"), silent())
+    own = facts.manifest.splits[0].model_copy(update={"name": "validation"})
+    apart = facts.manifest.model_copy(update={"splits": (*facts.manifest.splits, own)})
+    [*_, note] = sections.metrics.blocks(replace(facts, manifest=apart))
+    assert "highest F1 on 40 images of the validation split" in str(note)
     given = {"root": store.uri, "run": runs[0].training.run, "weights_sha256": runs[0].judged.weights_sha256}
     result = export(ExportSpec(**given, format="tflite-int8", file=str(tmp_path / "model"), examples=40), silent())
     scores = Scores.read(store, runs[0].folder).at(np.arange(40))

@@ -15,7 +15,7 @@ from small_poses import RECIPE
 
 from podline.base.progress import Reporter, silent
 from podline.beam_jobs.conversion import convert
-from podline.champions.serving.exporting import export
+from podline.champions.exporting import export
 from podline.data.people.truth import truth_name
 from podline.documents.completion import read_completion
 from podline.documents.manifest import read_manifest

@@ -116,6 +116,11 @@ def test_pck_equals_an_independent_computation_from_the_written_people(dataset):
     assert document.untrained.metrics["pck"].value == 0 < told[0].value < 1
     assert (document.trained.metrics["ap"].value, document.better_in, document.learned) == (0, ("pck",), True)
     assert document.verdict().startswith("Joints are found better than by guessing, whole instances are not: AP 0.000 ")
+    without = {name: metric for name, metric in document.seen.metrics.items() if name != "pck"}
+    seen = document.seen.model_copy(update={"metrics": without})  # no training image has both labels
+    assert document.model_copy(update={"seen": seen, "better_in": ()}).verdict().startswith("The result is better")
+    unlearned = {"seen": seen, "better_in": (), "better_than_guessing": False}
+    assert "AP 0.000 vs" in document.model_copy(update=unlearned).verdict()
     unknown = RECIPE.changed(task=POSES.changed(pck_joints=("left_shoulder", "tail")))
     with pytest.raises(SettingsError, match=r"task\.pck_joints: got tail, expected two of nose, left_eye, "):
         require_fit(unknown, dataset[1])

@@ -76,6 +76,7 @@ def test_folders_of_other_programs_are_never_deleted_nor_called_damaged(store: S
         "datasets/coco/images/1.jpg",
         "datasets/mnist/3.0.1/mnist-train.tfrecord-00000-of-00001",
         "datasets/coco.yaml",
+        "datasets/stages/0123456789abcdef/1.jpg",
     ]
     plain = open_store(store.uri)
     plain.marks = False  # another program writes

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import fault_proxy
 import pytest
 from click.testing import CliRunner
-from small_dataset import FINGERPRINT, publish_dataset
+from small_dataset import CLASS_NAMES, FINGERPRINT, drawn, publish, publish_dataset
 from small_poses import RECIPE, publish_poses
 from small_runs import publish_run
 
 from podline.base.errors import ArtifactError, StoreError
 from podline.base.progress import Reporter, silent
 from podline.cli import cli
+from podline.data.versions.publishing import delete_orphans
 from podline.documents.champions import Candidate, crown
 from podline.documents.completion import record_files
 from podline.documents.manifest import dataset_folder
@@ -73,6 +76,20 @@ def test_a_store_that_is_whole_has_no_problems_and_each_damage_has_its_name(stor
     for name, words in expected.items():
         assert [line for line in found if name in line and words in line], (name, words, found)
     assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize("name", ["stages", "images.tfrecord-1"])
+def test_a_data_set_may_have_the_name_of_a_folder_or_the_middle_of_a_shard_s(store: Store, name: str) -> None:
+    folder = dataset_folder(name, FINGERPRINT)
+    with writing(store, folder, "a test", lambda _: None):
+        publish(store.uri, name, CLASS_NAMES, {"train": drawn(20, 0), "test": drawn(20, 1)}, shard_records=20)
+        publish_version(store, name, Version(number=0, fingerprint=FINGERPRINT, content=FINGERPRINT))
+        delete_orphans(store, folder)
+    assert problems(store) == []
+    [holding] = [holding for holding in holdings(store) if holding.name == folder]
+    deleted: list[str] = []
+    dataclasses.replace(holding, store=Mock(parallel=1, delete=lambda name, _: deleted.append(name))).delete()
+    assert deleted[:2] == [f"{folder}/manifest.json", f"{folder}/stages/convert.json"]
 
 
 def test_a_bucket_is_verified_without_a_request_for_each_object(proxy: fault_proxy.FaultProxy, gcs_root: str) -> None:

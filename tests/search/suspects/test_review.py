@@ -112,5 +112,8 @@ def test_another_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="line 2: got no column decision"):
         read_review(file)
     file.write_text("")
-    with pytest.raises(SettingsError, match="got rows of 0 data sets, expected one"):
+    with pytest.raises(SettingsError, match="has no rows; take the table"):
+        read_review(file)
+    file.write_bytes("decision,new_label\nrelabel,Gänse\n".encode("cp1252"))
+    with pytest.raises(SettingsError, match="save the table as CSV in UTF-8"):
         read_review(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,25 @@ def test_a_machine_without_slurm_says_what_is_missing(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SettingsError, match="launch=slurm: the program squeue was not found; install Slurm's commands"):
         Slurm().find("run", ROOT)
+
+
+def test_a_scheduler_that_does_not_answer_is_no_refusal_and_an_ended_job_no_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    def answer(text: str) -> None:
+        for program in ("sbatch", "scancel"):
+            (tmp_path / program).write_text(f"#!/bin/sh\n{text and f'echo {text} >&2'}\nexit 1\n")
+            (tmp_path / program).chmod(0o755)
+
+    answer("error: Batch job submission failed: Unable to contact slurm controller '(connect failure)'")
+    with pytest.raises(WorkerLostError, match=r"sbatch: got '.*connect failure\)', expected a job id; check that"):
+        Slurm().submit("t-1", ROOT, ["true"], Settings(), str(tmp_path / "out"))
+    with pytest.raises(WorkerLostError, match=r"scancel: got '.*connect failure\)', expected no error; check that"):
+        Slurm().cancel("1")
+    answer("")
+    Slurm().cancel("1")
 
 
 def test_a_store_in_a_bucket_is_refused() -> None:

@@ -84,6 +84,7 @@ def test_what_a_child_prints_goes_to_its_log_and_never_blocks_it(tmp_path: Path,
     ("name", "number", "error", "message"),
     [
         ("bad source", 0, errors.SourceError, "a source that cannot be"),
+        ("own error", 0, errors.PodlineError, "^the words of a package$"),
         ("no space", 0, errors.StoreError, "no space left on the device"),
         ("killed", 0, errors.ChildKilledError, "killed by SIGKILL"),
         ("bus", 0, errors.ChildKilledError, "killed by SIGBUS"),

@@ -27,7 +27,7 @@ Folder = tuple[str, ...]
 
 _RENAME = "if it is a class, rename the folder; else give images as train/<class>/* and test/<class>/*"
 _PARTITION = re.compile("(?:split|subset|label|class|category|target)=(?=.)", re.IGNORECASE)
-_MOST = 0.5  # share of all images
+_MOST = 0.5  # share of images that counts as most
 _TABLES = (  # files with these extensions are no images, unlike files without an extension
     ".parquet",
     ".csv",
@@ -68,7 +68,7 @@ class Folders(Layout):
 
     Attributes:
         depth: position of the split folders; None without splits.
-        folders: the folders with images.
+        folders: the folders with images, or, if no file has an image's extension, with other files than tables.
         class_depth: see ``class_depth`` of :class:`ImagesSettings`.
     """
 
@@ -81,10 +81,11 @@ class Folders(Layout):
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return the layout if at least two class folders have images.
+        """Return the layout if at least two class folders have images, else None.
 
         Raises:
-            SourceError: a folder may be a split or a class, or only one class folder has images.
+            SourceError: a folder may be a split or a class, or only one class folder has images and the kind of task
+                needs two.
         """
         images = Counter(file.folder for file in files.readable if file.is_image)
         found = images or Counter(file.folder for file in files.readable if not file.ends(*_TABLES))
@@ -95,9 +96,7 @@ class Folders(Layout):
         classes = {depth.split_and_class(folder)[1] if depth else folder for folder in folders} - {()}
         if not depth and len(named := _class_folders(folders)) < 2:
             if images and named and settings.targets.least_classes > 1:
-                raise SourceError(
-                    f"got one class, {printable('/'.join(*named))!r}, expected two at least; add another class folder"
-                )
+                raise SourceError(_one_class(*named))
             return None  # for example train/1.jpg, test/1.jpg
         return cls(files.asked, depth, folders, settings.class_depth) if len(classes) > 1 else None
 
@@ -137,7 +136,10 @@ class Folders(Layout):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return a line if a class folder with images contains another folder with images, which is another class."""
+        """Return a line if a class folder with images contains another folder with images, which is another class.
+
+        Empty otherwise.
+        """
         names = set[Folder]().union(*self._classes.values())
         within = sorted((name[:at], name) for name in names for at in range(1, len(name)) if name[:at] in names)
         if not within:
@@ -182,10 +184,10 @@ def _parts(folder: str) -> Folder:
 
 
 def _split_folders(folders: Mapping[Folder, int]) -> _SplitFolders | None:
-    """Return the position of the split folders, or None if no folder has the name of a split.
+    """Return the position of the split folders; None if no folder has the name of a split, or there is only one class.
 
     Raises:
-        SourceError: a folder may be a split or a class.
+        SourceError: a folder may be a split or a class, or only one class has images.
     """
     names = _split_names(folders)
     named = [folder for folder in folders if _places(folder, names)]
@@ -225,13 +227,16 @@ def _places(folder: Folder, names: frozenset[str] = SPLIT_NAMES) -> tuple[int, .
 
 
 def _require_most(found: _SplitFolders, folders: Mapping[Folder, int]) -> None:
-    """Raise an error unless there are several classes and most images are in split folders."""
+    """Raise an error unless there are several classes, and more than half of the images are in split folders."""
     places = {folder: found.split_and_class(folder) for folder in folders}
     total = sum(folders[folder] for folder, (split, name) in places.items() if name or not split)
     elsewhere = {folder: folders[folder] for folder, (split, _) in places.items() if not split}
     beside = sum(elsewhere.values())
-    if len({name for _, name in places.values() if name}) > 1 and beside < _MOST * total:
+    names = {name for _, name in places.values() if name}
+    if len(names) > 1 and beside < _MOST * total:
         return
+    if not elsewhere:  # for example raw/train/cat/1.jpg, raw/test/1.jpg
+        raise SourceError(_one_class(*names))
     split = next(folder[: found.depth + 1] for folder, (split, _) in places.items() if split)
     place = max(elsewhere, key=elsewhere.__getitem__)
     raise SourceError(
@@ -240,11 +245,15 @@ def _require_most(found: _SplitFolders, folders: Mapping[Folder, int]) -> None:
     )
 
 
+def _one_class(name: Folder) -> str:
+    return f"got one class, {printable('/'.join(name))!r}, expected two at least; add another class folder"
+
+
 def _unclear(named: Sequence[Folder]) -> str:
     parents = sorted({folder[:at] for folder in named for at, part in enumerate(folder) if part.lower() in TRAINING})
     if len(parents) > 1:
         shown = [_path((*parent, "train")) for parent in parents[:3]]
-        sources = " or ".join(_path(parent).rstrip("/") for parent in parents[:3] if parent) or "one"
+        sources = " or ".join(_path(parent).rstrip("/") for parent in parents[:3] if parent)
         return (
             f"several folders have splits ({', '.join(shown)}), and how they belong together is unknown; "
             f"give one of them as the source ({sources}), or sort the images into train/<class>/* and test/<class>/*"

@@ -66,7 +66,7 @@ class ClassTable(NamedTuple):
         file: the file of the table.
         columns: the roles of the table's columns.
         has_images: whether the column of files contains the images themselves.
-        class_names: names of the classes by label, if the file has them.
+        class_names: names of the classes by label; empty if the file has none.
         passed: why the table's labels are not read; empty if they are.
     """
 
@@ -99,13 +99,15 @@ class Tables(Layout):
     Attributes:
         tables: the tables with labels; either all contain images, or all contain file names.
         passed: the tables without usable labels; the files that only they name are not read.
+        unusable: the names of other tables with files and labels, and why they are not read.
         around: the files that the tables may name.
         settings: settings of the conversion.
-        said: series of tables → the values in its label column, complete after the last item.
+        said: series of tables → the values in their label columns, complete after the last item.
     """
 
     tables: Sequence[ClassTable]
     passed: Sequence[ClassTable]
+    unusable: Sequence[tuple[str, str]]
     around: Listing
     settings: ImagesSettings
     said: dict[str, LabelColumn] = field(default_factory=lambda: defaultdict(LabelColumn), init=False, compare=False)
@@ -116,12 +118,12 @@ class Tables(Layout):
 
     @classmethod
     def find(cls, files: Files, settings: ImagesSettings, /) -> Self | None:
-        """Return the tables that have labels and files, or that contain images.
+        """Return the tables that have labels and files, or those that contain images; None if there is no table.
 
         Raises:
-            SourceError: no table has labels, or a table with images is damaged or has other columns than the others.
+            SourceError: no table has usable labels, or tables with images are damaged or differ in their columns.
         """
-        found, problems = list[ClassTable](), list[str]()
+        found, problems, unusable = list[ClassTable](), list[str](), list[tuple[str, str]]()
         for file in files.ending(*ENDINGS):
             images = _image_columns(file, settings) if file.ends(PARQUET) else []
             try:
@@ -130,6 +132,8 @@ class Tables(Layout):
                 if images:
                     raise
                 problems.append(str(error))
+                if not isinstance(error, NoColumnError):  # other tables may be beside the images
+                    unusable.append((file.name, str(error).removeprefix(file.path).lstrip(": ")))
         tables = [table for table in found if not table.passed]
         tables = [table for table in tables if table.has_images] or tables
         passed = [table for table in found if table.passed]
@@ -142,7 +146,7 @@ class Tables(Layout):
                     f"{other.file.path} has other columns or class names than {one.file.path}; give one data set"
                 )
         read = [table.file for table in (*tables, *passed)]
-        return cls(read, tables, passed, files.around, settings) if tables else None
+        return cls(read, tables, passed, unusable, files.around, settings) if tables else None
 
     @property
     def words(self) -> str:
@@ -153,8 +157,12 @@ class Tables(Layout):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return a line for each table that is not read, for tables read as one, and for tables with a single label."""
+        """Return a line for each table that is not read, for tables read as one, and for tables with a single label.
+
+        Tables without a column of files are omitted.
+        """
         lines = [f"{printable(table.file.name)} {_PASSED}: it {table.passed}" for table in self.passed]
+        lines += [f"{printable(name)} {_PASSED}: {problem}" for name, problem in self.unusable]
         names = {table.series: printable(table.file.name) for table in self.tables}
         joined = [name for series, name in names.items() if series != split_in_name(name)]
         if joined[1:] and not (self.tables[0].columns.split or self.tables[0].columns.flags):
@@ -167,13 +175,19 @@ class Tables(Layout):
         return lines
 
     def reads(self, file: ListedFile, /) -> bool:
-        """Return whether a file is a table, or is named in a table."""
+        """Return whether a file is a table that is read or passed over, or is named in one."""
         if super().reads(file) or self.tables[0].has_images:
             return super().reads(file)
         return hash(self.around.relative(file.path)) in self._rows
 
     def items(self) -> Iterator[Item]:
-        """Yield an item for each row of each table; at the end of tables with images, check the labels."""
+        """Yield an item for each row of each table, or for each file with all its labels if images may have several.
+
+        Labels are checked before the first item; in tables with images, after the last.
+
+        Raises:
+            SourceError: a table cannot be read, labels are not classes, or too many files have several rows.
+        """
         if self.tables[0].has_images:
             yield from self._items(self.tables, self.said)
             self._check_labels()
@@ -207,7 +221,7 @@ class Tables(Layout):
 
     @cached_property
     def _rows(self) -> Counter[int]:
-        """Return hash of an item's key → number of labelled rows; 0 for files that only tables without labels name."""
+        """Return hash of an item's key → number of rows in tables with labels; 0 for files that only others name."""
         rows = Counter(hash(item.key) for item in self._items(self.tables, self.said))
         self._check_labels()
         passed = (table for table in self.passed if table.columns.file and not table.has_images)
@@ -218,7 +232,7 @@ class Tables(Layout):
         """Return file → items for files with several rows.
 
         Raises:
-            SourceError: too many files have several rows.
+            SourceError: too many files have several rows, and an image has one label.
         """
         counts = [count for count in self._rows.values() if count]
         wanted, allowed = sum(count > 1 for count in counts), 1.0 if self.settings.several else _MAX_REPEATED
@@ -260,7 +274,7 @@ class Tables(Layout):
         return Item(files[0].name, Place(files[0].path), label, split, group)
 
     def _named(self, table: ClassTable, name: str) -> tuple[str, list[ListedFile]]:
-        """Return the path that a table names, and the files there, possibly with another extension."""
+        """Return the path that a table names, and the files there; a path without an image's extension may get one."""
         inside = self.around.relative(name)
         folder = "" if self.settings.images or inside != name else posixpath.dirname(table.file.name)
         path = posixpath.normpath(posixpath.join(folder, inside))
@@ -291,7 +305,7 @@ def _table(file: ListedFile, images: Sequence[str], settings: ImagesSettings, *,
         is_asked: whether the user gave the table itself as the source, so that its labels are read whatever its name.
 
     Raises:
-        SourceError: a column of files or labels is missing, or the labels are not classes.
+        SourceError: the table cannot be read, a column of files or labels is missing, or the labels are not classes.
     """
     header, image = header_of(file), images[0] if images else ""
     if images[1:]:
@@ -316,13 +330,16 @@ def _table(file: ListedFile, images: Sequence[str], settings: ImagesSettings, *,
 
 def _image_columns(file: ListedFile, settings: ImagesSettings) -> list[str]:
     """Return the columns of a Parquet file that contain images; if the settings name one of them, only that column."""
-    fitting = [field.name for field in schema_of(file) if holds_bytes(field.type)]
+    fitting = [cleaned(field.name) for field in schema_of(file) if holds_bytes(field.type)]
     found = [name for name in fitting if _are_images(file, name)]
     return [settings.file_column] if settings.file_column in found else found
 
 
 def _are_images(file: ListedFile, column: str) -> bool:
-    """Return whether a column contains images, not texts stored as bytes (Impala, Spark) or short lists of numbers."""
+    """Return whether a column contains images, not texts stored as bytes (Impala, Spark) or short lists of numbers.
+
+    The first value decides; a column without values counts as images.
+    """
     values = (row[column] for row in parquet_rows(file, [column], _IMAGES))
     first = next((value for value in values if value is not None), {})
     data = _bytes_of(first)
@@ -354,9 +371,10 @@ def _class_names(file: ListedFile, label: str) -> tuple[str, ...]:
 
 
 def _joined(items: Iterable[Item], repeated: Mapping[str, Sequence[Item]], settings: ImagesSettings) -> Iterator[Item]:
-    """Yield the items; join the rows of a file into one item with all labels, or give them a reason.
+    """Yield the items; join the rows of a file into one item with all labels, or give rows a reason.
 
-    Rows are joined only if an image may have several labels. Items with a reason stay unchanged.
+    Rows are joined if an image may have several labels. Else rows that differ, and repetitions of equal rows, get a
+    reason. Items with a reason stay unchanged.
     """
     before = set[str]()
     for item in items:

@@ -1,7 +1,7 @@
 """Data sets prepared by TensorFlow Datasets: TFRecords of encoded images, next to features.json.
 
 TFDS 4 writes these files (``FeaturesDict.save_config``, the ``DatasetInfo`` proto as JSON); this module reads them
-without TFDS. An image is read from its shard only when it is decoded.
+without TFDS. The listing reads each record, and keeps only the place of its image.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class Prepared(Layout):
         """Return the data set that the files form, or None.
 
         Raises:
-            SourceError: there are several data sets, a file is missing or unreadable, or no feature is a labelled
-                image.
+            SourceError: there are several data sets, a file is missing or unreadable, or not exactly one feature is an
+                image and one a label, and no setting chooses.
         """
         folders: dict[str, dict[str, ListedFile]] = {file.folder: {} for file in files.ending(INFO)}
         for file in files.readable if folders else ():
@@ -144,11 +144,15 @@ class Prepared(Layout):
 
     @property
     def splits(self) -> frozenset[str]:
-        """Return TFDS's split names that Podline knows."""
+        """Return TFDS's split names that Podline knows, in lower case."""
         return frozenset(shard.split for shard in self.shards) & SPLIT_NAMES
 
     def items(self) -> Iterator[Item]:
-        """Yield an item for each record."""
+        """Yield an item for each record.
+
+        Raises:
+            SourceError: see :func:`_records`.
+        """
         for shard in self.shards:
             for number, (start, record) in enumerate(_records(shard)):
                 with reading(f"{shard.file.path}: record {number}", "a tf.train.Example", _REMEDY):
@@ -186,7 +190,7 @@ def _chosen(file: ListedFile, settings: ImagesSettings) -> tuple[str, str, int]:
     """Return the names of the image and label features, and the number of classes.
 
     Raises:
-        SourceError: a feature is missing, or several fit and no setting chooses one.
+        SourceError: the file cannot be read, a feature is missing, or several fit and no setting chooses one.
     """
     found = _said(file, _Features).features
     image = _of_sort(file, found, "image", settings.file_column, "an encoded image", "file_column")
@@ -216,7 +220,7 @@ def _shards(said: _Info, beside: Mapping[str, ListedFile]) -> list[Shard]:
     """Return the shards listed in dataset_info.json, in order.
 
     Raises:
-        SourceError: the file format is not TFRecord, or a shard is missing.
+        SourceError: the file format is not TFRecord, a shard is missing, or there is none.
     """
     info = beside[INFO].path
     if said.format != "tfrecord":
@@ -239,10 +243,10 @@ def _shards(said: _Info, beside: Mapping[str, ListedFile]) -> list[Shard]:
 
 
 def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:
-    """Yield each record of a shard with the byte offset at which it starts.
+    """Yield the byte offset of each record's content in a shard, and the content.
 
     Raises:
-        SourceError: the file cannot be read, is truncated or damaged, or has a wrong number of records.
+        SourceError: the file cannot be read, is truncated or damaged, or has another number of records than INFO says.
     """
     count, place = 0, 0
     with opened(shard.file, "TFRecords", _REMEDY), Path(shard.file.path).open("rb") as stream:

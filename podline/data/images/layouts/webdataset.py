@@ -73,7 +73,7 @@ class WebDataset(Layout):
         """Return the layout of the tar files; None if there are none, or no sample has a class.
 
         Raises:
-            SourceError: the keys of samples contain dots.
+            SourceError: a tar file cannot be read, or the keys of its samples contain dots.
         """
         archives = files.ending(*ENDINGS)
         return cls(archives, settings) if any(_has_samples(file, settings) for file in archives) else None
@@ -84,7 +84,12 @@ class WebDataset(Layout):
         return f"WebDataset, archives: {len(self.read)}"
 
     def items(self) -> Iterator[Item]:
-        """Yield an item for each sample; at the end, raise an error if the labels are not classes."""
+        """Yield an item for each sample.
+
+        Raises:
+            SourceError: a tar file is damaged, the members of a sample are not adjacent or their key contains dots; or,
+                after the last item, the labels are not classes.
+        """
         labelled = False
         for file in self.read:
             parts = set[int]()
@@ -152,7 +157,10 @@ class WebDataset(Layout):
 
 
 def _images(sample: Sample, settings: ImagesSettings) -> list[str]:
-    """Return the suffixes of image members, or the chosen one; those with a further dot only if there are no others."""
+    """Return the suffixes of image members, or the chosen one; those with a further dot only if there are no others.
+
+    Empty if there are none.
+    """
     if given := settings.file_column.lower().removeprefix("."):
         return [given] if given in sample else []
     dotted = [ending for ending in sample if ending.rpartition(".")[2] in _IMAGES]
@@ -160,16 +168,16 @@ def _images(sample: Sample, settings: ImagesSettings) -> list[str]:
 
 
 def _labels(sample: Sample, settings: ImagesSettings) -> list[str]:
-    """Return the suffixes of members that may contain the class, the most likely first."""
+    """Return the suffixes of members that may contain the class, the most likely first; empty if there are none."""
     given = settings.label_column.lower().removeprefix(".")
     endings = (given, _JSON) if given else (*_CLASSES, _JSON, _TEXT)
     return [ending for ending in endings if ending in sample]
 
 
 def _refuse_unsorted(file: ListedFile, key: str, parts: set[int]) -> None:
-    """Raise an error if two incomplete samples of a tar file have the same key, because its members are not adjacent.
+    """Raise an error if an incomplete sample with this key was read before: the sample's members are not adjacent.
 
-    ``parts``: the hashes of the keys of the incomplete samples so far; add the hash of ``key``.
+    ``parts``: hashes of the keys of the tar file's incomplete samples so far; this function adds that of ``key``.
     """
     if hash(key) in parts:
         raise SourceError(
@@ -180,7 +188,7 @@ def _refuse_unsorted(file: ListedFile, key: str, parts: set[int]) -> None:
 
 
 def _has_samples(file: ListedFile, settings: ImagesSettings) -> bool:
-    """Return whether any sample of a tar file has a class."""
+    """Return whether any sample of a tar file has a class; a text without an image is no class."""
     for key, sample in _samples(file):
         labels = _labels(sample, settings)
         if labels and (labels != [_TEXT] or _images(sample, settings)):
@@ -190,7 +198,7 @@ def _has_samples(file: ListedFile, settings: ImagesSettings) -> bool:
 
 
 def _refuse_dotted(file: ListedFile, key: str, sample: Sample) -> None:
-    """Raise an error if a sample's keys seem to contain dots.
+    """Raise an error if a sample's key seems to contain dots.
 
     If names were split at their last dot instead of the first, an image would have the same key as a class.
     """
@@ -225,7 +233,7 @@ def _samples(file: ListedFile) -> Iterator[tuple[str, Sample]]:
 
 
 def _members(file: ListedFile) -> Iterator[tuple[str, Place | bytes]]:
-    """Yield name and location of each file in a tar file, or its bytes if the tar file is compressed."""
+    """Yield name and location of each file in a tar file, or its first bytes, enough for any image, if compressed."""
     packed, unpacked, most = not file.ends(ENDINGS[0]), 0, bounds.unpacked(file.bytes)
     # With a gzip file, tarfile itself would copy the remaining unpacked data for each member.
     unpack: Any = gzip.open if packed else Path.open
@@ -248,7 +256,7 @@ def _members(file: ListedFile) -> Iterator[tuple[str, Place | bytes]]:
 
 
 def _require_end(file: ListedFile, end: int) -> None:
-    """Raise an error unless a tar file ends with blocks of zeros and nothing after them."""
+    """Raise an error unless a tar file ends with zeros: a block of them at least, and a megabyte at most."""
     with reading(file.path), Path(file.path).open("rb") as stream:
         stream.seek(end)
         rest = stream.read(bounds.CLASS_FILE_BYTES)

@@ -2,8 +2,8 @@
 
 podline run cifar10-medium --source DIR --root ROOT
 
-Expect an accuracy of 90.3 % on the test images, for CIFAR-10 as JPEG files; benchmarks/RESULTS.md describes the
-measurement.
+Expect an accuracy of 90.3 % on the test images, for CIFAR-10 as JPEG files. A copy of the recipe in PyTorch was
+measured; see benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

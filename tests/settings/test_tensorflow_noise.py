@@ -9,7 +9,7 @@ from pathlib import Path
 PROGRAM = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from podline.stages.supervision.tensorflow_noise import quiet_tensorflow
+from podline.settings.tensorflow_noise import quiet_tensorflow
 quiet_tensorflow()
 quiet_tensorflow()
 import tensorflow

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from podline.base.entry_points import reason, require_extra
-from podline.base.errors import ArtifactError
+from podline.base.errors import ArtifactError, StoreError, TransientError
 from podline.base.progress import Reporter
 from podline.champions.exports import (
     Answers,
@@ -71,6 +71,8 @@ def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
         made = folder / "made"
         try:
             run = _made(spec, store, training, manifest, model, made)
+        except (StoreError, TransientError):
+            raise
         except Exception as error:
             # Converters may raise anything for a model that they cannot convert.
             raise ArtifactError(
@@ -130,14 +132,18 @@ def _made(
         write_saved_model(model, made)
         return saved_model(made)
     if spec.format == "onnx":
-        made.write_bytes(data := _onnx_file(store, model))
+        data = _onnx_file(store, model)
+        with explained("write", made):
+            made.write_bytes(data)
         return _onnx_model(data)
     calibrating = None
     if spec.format == "tflite-int8":
         reader = open_split(store, training.dataset_folder, manifest, TRAIN)
         chosen = permutation(training.recipe.seed, "calibration", 0, len(reader))[:_CALIBRATING]
         calibrating = reader.gather(chosen, (IMAGE,))[IMAGE]
-    made.write_bytes(data := lite_file(store, model, calibrating))
+    data = lite_file(store, model, calibrating)
+    with explained("write", made):
+        made.write_bytes(data)
     return lite_model(data)
 
 
