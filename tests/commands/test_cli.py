@@ -71,8 +71,6 @@ def test_a_page_that_help_or_an_error_names_can_be_opened(podline) -> None:
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
         (["convert", "mnist"], "got no --source; give --source with the folder or the file"),
         (["data", "list", "--settings", "nowhere.toml"], "nowhere.toml cannot be read: No such file"),
-        (["data", "show", "images", "--record", "a.png", "--verify", "--root", "."], "got --record with --verify"),
-        (["data", "show", "images@1..2", "--record", "a.png", "--root", "."], "got --record with two versions"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_exit_code_2(podline, arguments: list[str], message: str) -> None:
