@@ -217,7 +217,7 @@ dataset_argument = _versioned("name", metavar="NAME")
 fingerprint_option = click.option(
     "--fingerprint",
     callback=_or_version,
-    help="The data set's version: @3, or the start of its fingerprint.  [default: the newest]",
+    help="The data set's version: @3, or the start of its fingerprint.  [default: the newest; for a run, its own]",
 )
 deep_option = click.option(
     "--deep",
