@@ -7,11 +7,9 @@ from typing import Any
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 
+from podline.base.arrays import Pixels
 from podline.documents.manifest import Fit
-
-Pixels = npt.NDArray[np.uint8]
 
 SQUEEZE: Fit = "squeeze"
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
+from podline.base.arrays import Ids
 from podline.base.errors import ArtifactError
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.pixels import PixelSums
@@ -42,7 +43,6 @@ _PIXELS = b"pixels"
 _AT_ONCE, _ROW_GROUP = 1 << 17, 1 << 20
 
 pc: Any = pyarrow.compute  # its functions are created at import
-Ids = npt.NDArray[np.int64]
 Digests = npt.NDArray[np.bytes_]
 Texts = npt.NDArray[np.object_]
 _OLDER = "cannot be compared: it was converted by an older Podline; convert the data again"

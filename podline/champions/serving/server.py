@@ -21,8 +21,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from podline.base.arrays import Pixels
 from podline.base.errors import SourceError
-from podline.champions.exports import Images
 from podline.champions.serving.model import Follower, Served
 from podline.data.picture_sandbox import PictureFile, PictureSandbox
 from podline.store.contract import Store
@@ -180,7 +180,7 @@ def images_in(body: bytes, name: str) -> tuple[list[Any], bool]:
     return [each[name] if isinstance(each, dict) and [*each] == [name] else each for each in values], is_rows
 
 
-def images_of(values: list[Any], shape: tuple[int, ...], decode: Callable[[list[PictureFile]], list[Images]]) -> Images:
+def images_of(values: list[Any], shape: tuple[int, ...], decode: Callable[[list[PictureFile]], list[Pixels]]) -> Pixels:
     """Return the images of a request, uint8 (n, height, width, channels).
 
     Raises:
@@ -205,7 +205,7 @@ def _file(value: dict[str, Any], where: str) -> PictureFile:
         raise HTTPException(400, f'{where} is not {{"b64": BASE64 OF A PICTURE FILE}}') from None
 
 
-def _pixels(value: Any, where: str, shape: tuple[int, ...]) -> Images:
+def _pixels(value: Any, where: str, shape: tuple[int, ...]) -> Pixels:
     try:
         found = np.asarray(value)
     except (ValueError, OverflowError) as error:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podline.base.arrays import Array
+from podline.base.arrays import Array, Ids
 from podline.base.drawing.picture_sheet import PictureRow, SheetBlock, SheetPicture
 from podline.base.figures import percent
 from podline.base.plurals import plural
@@ -17,7 +17,7 @@ from podline.data.records import IMAGE
 from podline.data.versions import looks
 from podline.data.versions.looks import LEAST, Floats, Key, Sample
 from podline.data.versions.record_names import SourceFacts
-from podline.data.versions.version_changes import Ids, VersionChanges, VersionRecords, version_changes
+from podline.data.versions.version_changes import VersionChanges, VersionRecords, version_changes
 from podline.documents.manifest import Manifest
 from podline.stages.data_changes import DataChanges
 from podline.store.contract import Store

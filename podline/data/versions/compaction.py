@@ -10,13 +10,14 @@ from functools import partial
 
 import numpy as np
 
+from podline.base.arrays import Ids
 from podline.base.errors import SettingsError
 from podline.base.progress import Reporter
 from podline.data.identity import IDENTITY_BYTES, hexadecimal
 from podline.data.planning import ShardPlan, plan_shards
 from podline.data.reader import SplitReader, open_split
 from podline.data.reasons import FORGOTTEN, Reason
-from podline.data.record_table import RECORDS, Ids, Records, RecordTable, publish_records
+from podline.data.record_table import RECORDS, Records, RecordTable, publish_records
 from podline.data.records import EncodedLayout, RecordLayout, stored_layout
 from podline.data.shards import WrittenShard, publish_shard
 from podline.data.tfds import tfds_files

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from podline.base.arrays import Ids
 from podline.base.errors import PermanentError
 from podline.data.pixels import PixelSums, add_up, pixel_sums, without
 from podline.data.reader import open_split
@@ -51,8 +52,6 @@ from podline.store.contract import Store
 
 CHANGES = ("added", "removed", "relabelled", "moved")
 _READ_AT_ONCE = 1_000
-
-Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

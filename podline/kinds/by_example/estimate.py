@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podline.contract.noise import Floats
+from podline.base.arrays import Floats
 from podline.documents.intervals import Z, wilson_interval
 from podline.documents.metric import Metric
 

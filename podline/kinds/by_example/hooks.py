@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVa
 
 import numpy as np
 
-from podline.base.arrays import Array, Tensor
-from podline.contract.noise import Floats
+from podline.base.arrays import Array, Floats, Tensor
 from podline.contract.per_example import PerExample
 from podline.data.shown import shortened
 from podline.documents.any_evaluation import AnyEvaluation

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from podline.base.arrays import Array
-from podline.contract.noise import Floats
+from podline.base.arrays import Array, Floats
 from podline.contract.per_example import PerExample
 from podline.documents.intervals import mean_interval
 from podline.documents.metric import Metric

@@ -23,11 +23,11 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 from threadpoolctl import threadpool_limits
 
+from podline.base.arrays import Floats
 from podline.data.order import random_below
 from podline.documents.intervals import ENDS
 from podline.documents.metric import Metric
 
-Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
 _DRAWS = 100  # draws of the bootstrap
