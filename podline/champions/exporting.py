@@ -46,13 +46,14 @@ from podline.store.local_files import appearing
 from podline.store.opening import open_store
 from podline.training.export import Outputs, load_model
 
-# Numbers of training examples whose activations define the ranges of 8-bit integers, and of compared test examples.
+# Numbers of training examples whose activations define the ranges of 8-bit integers, and of test examples whose outputs
+# are compared.
 _CALIBRATING = 200
 _COMPARED = 100
 
 
 def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
-    """Export a model, evaluate model and export on test examples, and write the result to ``FILE.json``.
+    """Export a model, evaluate model and export on the first test examples, and write the result to ``FILE.json``.
 
     Raises:
         SettingsError: a package is missing.

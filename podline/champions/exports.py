@@ -1,8 +1,8 @@
-"""Exports a promoted model (SavedModel, TFLite) and compares the outputs of each exported file on test images.
+"""Exports a model before its promotion, and compares the outputs of each exported file on test images.
 
 The training stage wrote ``model/model.keras``. This module writes the SavedModel (``model/saved_model/``) and, if the
-rules ask for it, the TensorFlow Lite file (``model/model.tflite``). It publishes both files, reads them back from the
-store, and compares their outputs with the model's.
+rules ask for it, the TensorFlow Lite file (``model/model.tflite``). Except in a dry run, it publishes both, and reads
+them back from the store. It compares the outputs of all three with the model's.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def checked_exports(
         try:
             found_difference = largest(expected, in_batches(opened(name), images))
             difference = found_difference if math.isfinite(found_difference) else None
-            problem = "" if difference is not None else "its answers are not finite numbers"
+            problem = "" if difference is not None else "some outputs are NaN or infinite"
         except (StoreError, TransientError):
             raise
         except Exception as error:
@@ -166,7 +166,7 @@ def _without_litert_warning() -> Iterator[None]:
 
 
 def in_batches(answer: Callable[[Pixels], Outputs], images: Pixels) -> Outputs:
-    """Call a function on batches of 10 images, to save memory; return its outputs for all images, each (n, …)."""
+    """Call a function on batches of 10 images, to save memory; return its outputs for all n images, each (n, …)."""
     parts = [answer(images[start : start + _BATCH]) for start in range(0, len(images), _BATCH)]
     return [np.concatenate([part[place] for part in parts]) for place in range(len(parts[0]))]
 

@@ -223,9 +223,6 @@ def _show(
     if record and verify:
         raise SettingsError("got --record and --verify, expected one of the two")
     first, two, last = (fingerprint or "").partition("..")
-    if record and (verify or two):
-        other = "two versions" if two else "--verify"
-        raise SettingsError(f"got --record with {other}, expected --record with one version; give one of the two")
     if two:
         if verify or record:
             flag = "--verify" if verify else "--record"

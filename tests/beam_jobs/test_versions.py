@@ -6,7 +6,9 @@ import json
 import random
 import zlib
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from killed_conversions import convert_silently, require_death
 from raw_cifar import contents
 from small_dataset import small_recipe
 
-from podline.base.errors import SourceError, StoreError
+from podline.base.errors import SourceError, StoreError, StoreUnavailableError
 from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
@@ -25,10 +27,12 @@ from podline.data import record_table
 from podline.data.identity import identified
 from podline.data.reader import open_split
 from podline.data.record_table import RECORDS, RecordTable
+from podline.data.versions import growth, other_data
 from podline.data.versions.compaction import compact
 from podline.data.versions.fingerprint import find_converted
 from podline.data.versions.record_names import RecordNames, identities
 from podline.data.versions.validation import check_files, check_records
+from podline.documents.completion import completion_name
 from podline.documents.manifest import Manifest, dead_share, read_manifest
 from podline.documents.versions import Version, publish_version, version_of, versions
 from podline.ledger.inventory.catalogue import choose_dataset
@@ -231,6 +235,20 @@ def test_other_data_of_the_same_name_are_refused_and_moved_or_renewed_data_are_n
     assert [len(versions(open_store(str(root)), name)) for name in (base, "images.trees")] == [3, 1]
 
 
+@pytest.mark.parametrize("module", [growth, other_data])
+def test_an_outage_is_not_taken_for_a_store_without_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> None:
+    root, folder = tmp_path / "root", as_folders(tmp_path / "raw", images())
+    _, first = converted(root, folder)
+    changed(folder, 1)
+    with monkeypatch.context() as outage:
+        outage.setattr(module, "read_manifest", Mock(side_effect=StoreUnavailableError("no answer")))
+        with pytest.raises(StoreUnavailableError, match="no answer"):
+            converted(root, folder)
+    assert converted(root, folder)[1].base == first.fingerprint
+
+
 def test_a_version_is_published_once_and_has_a_number(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "root"))
     ours, theirs = (Version(number=0, fingerprint=16 * name, content=16 * name) for name in "ab")
@@ -283,6 +301,13 @@ def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(tmp_path:
     changed(folder, 1)
     _, grown = converted(root, folder, **settings)
     assert compact(store, grown, 0.5, silent()) is None
+    record = completion_name(grown.folder, "convert")
+    content, there = store.read_bytes(record), store.folders("datasets/images")
+    store.delete(record)
+    with pytest.raises(StoreError, match="convert"):
+        compact(store, grown, 0.01, silent())
+    assert store.folders("datasets/images") == there
+    store.publish_bytes(record, content)
     version = compact(store, grown, 0.01, silent())
     assert (version.number, version.content) == (3, grown.fingerprint)
     compacted = read_manifest(store, f"datasets/images/{version.fingerprint}")

@@ -109,7 +109,7 @@ def test_what_cannot_be_compared_is_said(first: tuple[Path, Manifest], raw: Path
     found = changed(first, tmp_path)
     assert (found.new_classes, found.vanished_classes) == (("owl",), ("frog",))
     [told] = found.looks
-    assert told.startswith("0 new images of classes that have old images: too few")
+    assert told == "0 new images and 0 old ones of the same classes: too few to compare, at least 8 of each are needed"
     other = changed(first, tmp_path, settings={"side": 32})
     assert other.looks[0].startswith("conversion settings differ (side 24 → 32)")
     assert (other.added, other.removed) == (1, 150)

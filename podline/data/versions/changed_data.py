@@ -102,8 +102,8 @@ def _looks(versions: Versions) -> tuple[list[str], bool]:
         return [], False
     sample, new, old = _sampled(versions, before.sample(_READ))
     if min(len(new), len(old)) < LEAST:
-        few = plural(len(new), "new image")
-        return [f"{few} of classes that have old images: too few to compare, at least {LEAST} are needed"], False
+        few = f"{plural(len(new), 'new image')} and {plural(len(old), 'old one')} of the same classes"
+        return [f"{few}: too few to compare, at least {LEAST} of each are needed"], False
     numbers, formats = _quantities(versions, new, old)
     found = looks.p_values(sample, numbers, formats)
     return _sentences(looks.significant(found), numbers, formats, sample, len(found))

@@ -136,10 +136,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
         return {}
 
     def over_views(self, model: Callable[..., Tensor], recipe: Recipe) -> Views | None:
-        """Return a model for test-time augmentation, which averages its answers over views of each image.
-
-        None if the recipe has no views, which is the default.
-        """
+        """Return a model for test-time augmentation, which averages its answers over views of each image; or None."""
         return None
 
     def thresholds_in(self, evaluation: AnyEvaluation) -> Floats:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from drawn_images import CLASSES, Row, as_folders, images, opened, reasons, records, table_of
@@ -232,7 +233,9 @@ def test_a_conversion_takes_what_the_last_review_says(tmp_path: Path) -> None:
     assert fingerprint_of(found, []) != fingerprint_of(spec, [])
 
 
-def test_a_label_is_corrected_by_the_name_of_its_image(tmp_path: Path, podline) -> None:
+def test_a_label_is_corrected_by_the_name_of_its_image(
+    tmp_path: Path, podline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, store = as_folders(tmp_path / "raw", images()), open_store(str(tmp_path / "root"))
     spec = ConvertSpec(
         root=store.uri,
@@ -257,3 +260,6 @@ def test_a_label_is_corrected_by_the_name_of_its_image(tmp_path: Path, podline) 
         assert (said.code, words in said.err) == (2, True)
     published = podline("data", "correct", "sample", "--record", "test[1]", "--drop", "--root", store.uri)
     assert "whose labels are fixed" in published.err
+    monkeypatch.setattr("getpass.getuser", Mock(side_effect=KeyError("uid not found")))
+    said = podline("data", "correct", "images.pets", "--record", told[0], "--drop", "--root", store.uri)
+    assert (said.code, "this user has no name" in said.err) == (2, True)
