@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from podline.base.frozen import JsonObject
@@ -11,11 +10,16 @@ from podline.data.versions.fingerprint import effective, source_of
 from podline.documents.manifest import TRAIN
 from podline.documents.versions import FirstImages, is_first, publish_first_images
 from podline.recipes.settings import Recipe
-from podline.stages.from_recipe import converter_settings, few_in_words, for_first_images, require_weights, settled
+from podline.stages.from_recipe import (
+    Tell,
+    converter_settings,
+    few_in_words,
+    for_first_images,
+    require_weights,
+    settled,
+)
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store
-
-Tell = Callable[[str], object]
 
 
 def conversion_spec(store: Store, recipe: Recipe, given: JsonObject, tell: Tell, **values: Any) -> ConvertSpec:
