@@ -120,7 +120,7 @@ def _versions(known: Sequence[Version], there: Mapping[str, Manifest | None]) ->
     return lines
 
 
-def _table(store: Store, found: Sequence[tuple[Dataset, Manifest]], name: str = "") -> list[str]:
+def _table(store: Store, found: Sequence[tuple[Dataset, Manifest]], name: str) -> list[str]:
     if not found:
         return [f"{store.uri} has no data set{name and f' {name}'}; make one with `podline convert` or `podline run`"]
     widest = max(len(dataset.name) for dataset, _ in found)

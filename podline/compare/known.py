@@ -33,7 +33,7 @@ LOOKED_AT = 60
 
 
 def recent(
-    store: Store, recipe: str, until: float | None = None, damaged: Callable[[Exception], None] = lambda _: None
+    store: Store, recipe: str, until: float | None, damaged: Callable[[Exception], None] = lambda _: None
 ) -> Iterator[Entry]:
     """Yield the newest finished entries of a recipe, newest first, at most :data:`LOOKED_AT`.
 

@@ -149,17 +149,17 @@ def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
     return data
 
 
-def read_artifact_model(store: Store, folder: str, stage: str, name: str, model: type[Document], noun: str) -> Document:
-    """Read a stage's JSON document, ``folder/name``, and validate it as ``model``; see :func:`read_artifact`.
+def read_artifact_model(store: Store, folder: str, name: str, model: type[Document], noun: str) -> Document:
+    """Read a training's JSON document, ``folder/name``, and validate it as ``model``; see :func:`read_artifact`.
 
     Messages call the document ``noun``, such as "a model description". A document that does not fit ``model`` is an
     ArtifactError.
     """
     try:
-        return model.model_validate_json(read_artifact(store, folder, stage, f"{folder}/{name}"))
+        return model.model_validate_json(read_artifact(store, folder, "train", f"{folder}/{name}"))
     except ValueError as error:
         where = store.where(f"{folder}/{name}")
-        raise ArtifactError(f"{where} is not {noun} ({error}); {stage} the run again") from error
+        raise ArtifactError(f"{where} is not {noun} ({error}); train the run again") from error
 
 
 def local_artifact(store: Store, folder: str, stage: str, name: str) -> Path:
