@@ -251,8 +251,8 @@ class SplitReader:
         for path, state in self._file_states.items():
             if _file_state(path) != state:
                 raise ArtifactError(
-                    f"{path} was changed while it was read, so the results are discarded; run the command again: "
-                    "it verifies the file and resumes from the last checkpoint"
+                    f"{path} was changed while it was read, so the results are discarded; run the command again: it "
+                    "verifies the file, and a training resumes from the last checkpoint"
                 )
 
 

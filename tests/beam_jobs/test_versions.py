@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import zlib
@@ -16,15 +17,17 @@ from click.testing import CliRunner
 from converted_images import images_spec
 from drawn_images import CLASSES, as_folders, drawn, encoded, images
 from killed_conversions import convert_silently, require_death
+from PIL import Image
 from raw_cifar import contents
 from small_dataset import small_recipe
 
-from podline.base.errors import SourceError, StoreError, StoreUnavailableError
+from podline.base.errors import ArtifactError, SourceError, StoreError, StoreUnavailableError
 from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data import record_table
 from podline.data.identity import identified
+from podline.data.images import deciding
 from podline.data.reader import open_split
 from podline.data.record_table import RECORDS, RecordTable
 from podline.data.versions import growth, other_data
@@ -292,6 +295,26 @@ def test_grey_jpeg_files_in_records_are_read_as_the_conversion_saw_them(tmp_path
     sizes = [sum(shard.bytes for shard in it.split("train").shards) for it in (kept, plain)]
     assert sizes[0] < sizes[1] / 2
     assert check_records(store, kept.folder, kept, silent()) == 0
+
+
+def test_images_that_become_equal_only_as_jpeg_files_may_be_in_two_splits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plain(blue: int) -> bytes:
+        stream = io.BytesIO()
+        Image.new("RGB", (16, 16), (100, 100, blue)).save(stream, "PNG")
+        return stream.getvalue()
+
+    raw, store = tmp_path / "raw", open_store(str(tmp_path / "root"))
+    as_folders(raw / "train", images() | {"plain": {f"{blue}.png": plain(blue) for blue in (0, 100)}})
+    as_folders(raw / "test", {"plain": {"1.png": plain(101), "2.png": plain(200)}})
+    manifest = converted(store.uri, raw, keep_jpeg=True)[1]
+    assert check_records(store, manifest.folder, manifest, silent()) == 0
+    monkeypatch.setattr(deciding, "_leave_out_shared", lambda *_arguments, **_options: None)
+    (raw / "test" / "plain" / "1.png").write_bytes(plain(100))
+    manifest = converted(store.uri, raw, keep_jpeg=True)[1]
+    with pytest.raises(ArtifactError, match="the same image is in two splits"):
+        check_records(store, manifest.folder, manifest, silent())
 
 
 def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(tmp_path: Path) -> None:

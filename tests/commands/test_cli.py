@@ -198,6 +198,8 @@ def test_exit_codes_are_those_of_the_errors_and_an_unforeseen_one_is_a_bug(
         expected = {KeyboardInterrupt: 130, ZeroDivisionError: 1}.get(type(error)) or error.exit_code
         assert answer.code == expected
     assert answer.err == "podline: error: ZeroDivisionError: division by zero (this is a bug; --debug shows where)\n"
+    answer = podline("runs", "list", "--root", "~nobody-has-this-name/root")
+    assert (answer.code, "a path begins with ~ or ~USER whose home folder is unknown" in answer.err) == (2, True)
     monkeypatch.setattr("podline.commands.runs.names", Mock(side_effect=OSError(errno.ENOSPC, "full")))
     answer = podline("runs", "list", "--root", tmp_path)
     assert (answer.code, "cannot write a file or the output: no space left on the device" in answer.err) == (5, True)

@@ -88,6 +88,7 @@ def test_a_quiet_night_counts_and_draws_what_changed(
     assert result.relabels[0].endswith("cat → dog")
     assert not result.shifted
     assert result.looks[0].startswith("new images look like old ones: 60 new images vs ")
+    assert "8 tests of brightness, contrast, Holm's correction" in result.looks[0], "sizes and formats are all equal"
     rows = {row.label: [one.caption for one in row.pictures] for row in block(found).rows}  # type: ignore[union-attr]
     assert (len(rows["added"]), len(rows["removed"]), rows["relabelled"][0].split("\n")[0]) == (8, 1, "dog")
 

@@ -55,6 +55,10 @@ def test_durations_become_steps_of_whole_batches(manifest):
         ({"validation_share": 0.005}, r"validation_share=0\.005 vs 50 examples .* less than one example"),
         ({"validation_share": 0.9}, r"batch_size=8 vs 5 examples .*\(45 are held out\)"),
         (
+            {"schedule": {"kind": "restarts", "period": {"steps": 0}}},
+            "period of 0 steps is less than one step",
+        ),
+        (
             {"schedule": {"kind": "plateau"}, "validation_share": 0.2, "evaluate_every": None},
             r"schedule\.kind=plateau vs evaluate_every of none",
         ),

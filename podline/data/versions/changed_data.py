@@ -105,8 +105,7 @@ def _looks(versions: Versions) -> tuple[list[str], bool]:
         few = f"{plural(len(new), 'new image')} and {plural(len(old), 'old one')} of the same classes"
         return [f"{few}: too few to compare, at least {LEAST} of each are needed"], False
     numbers, formats = _quantities(versions, new, old)
-    found = looks.p_values(sample, numbers, formats)
-    return _sentences(looks.significant(found), numbers, formats, sample, len(found))
+    return _sentences(looks.p_values(sample, numbers, formats), numbers, formats, sample)
 
 
 def _sampled(versions: Versions, old: Ids) -> tuple[Sample, Ids, Ids]:
@@ -165,19 +164,20 @@ def _formats(sample: Sample, group: str, formats: Sequence[str]) -> str:
 
 
 def _sentences(
-    found: Mapping[Key, float], numbers: Mapping[str, Floats], formats: Sequence[str], sample: Sample, tests: int
+    tests: Mapping[Key, float], numbers: Mapping[str, Floats], formats: Sequence[str], sample: Sample
 ) -> tuple[list[str], bool]:
     """Return a sentence for each group that differs significantly and one about the tests; and whether any differs."""
-    new, old = int(sample.new.sum()), int((~sample.new).sum())
-    how = f"{plural(tests, 'test')} of {', '.join([*numbers, *(['format'] if formats else [])])}, Holm's correction at"
+    found, new, old = looks.significant(tests), int(sample.new.sum()), int((~sample.new).sum())
+    tested = ", ".join(dict.fromkeys(name for _, name in tests))
+    how = f"{plural(len(tests), 'test')} of {tested}, Holm's correction at"
     compared_with = f"{plural(new, 'new image')} vs {plural(old, 'old one')} of the same classes, {how}"
     told = list[str]()
     for group in sample.groups:
         mine = [
             f"{_formats(sample, group, formats) if name == 'format' else _change(sample, group, name, numbers)} "
             f"(p = {p_value:.2g})"
-            for (tested, name), p_value in found.items()
-            if tested == group
+            for (of_group, name), p_value in found.items()
+            if of_group == group
         ]
         if mine:
             told.append(f"new images{f' of class {group}' if group else ''} differ: {', '.join(mine)}")
