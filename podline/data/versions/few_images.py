@@ -7,7 +7,7 @@ from typing import Any
 from podline.base.frozen import JsonObject
 from podline.base.plurals import plural
 from podline.data.versions.fingerprint import effective, source_of
-from podline.documents.manifest import TRAIN
+from podline.documents.manifest import TRAINING
 from podline.documents.versions import FirstImages, is_first, publish_first_images
 from podline.recipes.settings import Recipe
 from podline.stages.from_recipe import (
@@ -46,7 +46,7 @@ def conversion_spec(store: Store, recipe: Recipe, given: JsonObject, tell: Tell,
 
     if recipe.few and is_first(store, recipe.dataset):
         source = source_of(effective(spec_of(recipe), store), store)
-        found = FirstImages(images=source.sizes[TRAIN], side=source.images.usual_side)
+        found = FirstImages(images=source.sizes[TRAINING], side=source.images.usual_side)
         chosen = for_first_images(recipe, found)
         require_weights(store, chosen)
         publish_first_images(store, recipe.dataset, found)
