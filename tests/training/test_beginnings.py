@@ -135,6 +135,7 @@ def damaged(file: Path) -> None:
         ("old.h5", keras_2, ArtifactError, r"got a file of Keras 2, expected one of Keras 3; .*save_weights"),
         ("cut.keras", damaged, ArtifactError, r"^init=.*cut\.keras is damaged, or is not a file of weights: [^\n]*$"),
         ("weights.ckpt", damaged, SettingsError, r"got \.ckpt, expected \.keras, \.weights\.h5"),
+        ("flat.npz", lambda file: np.savez(file, kernel=np.ones(3)), SettingsError, "has arrays without a layer, the"),
         ("wide.npz", infinite, SettingsError, "stem_conv has values that are not finite in float32"),
         ("none.npz", lambda _file: None, SettingsError, "No such file"),
     ],
