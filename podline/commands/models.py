@@ -33,7 +33,7 @@ from podline.contract.kind import kind_of
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name
-from podline.documents.manifest import TRAIN
+from podline.documents.manifest import TRAINING
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
 from podline.ledger.inventory.catalogue import completion_of, train_result, training_of
@@ -185,7 +185,7 @@ def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -
     """Return the cost of a training as text; of a million examples if the number of images is unknown."""
     if not dataset.published:
         return f"training              {pflop(training_pflop(description.multiply_adds, 10**6))} for a million examples"
-    images = dataset.code(dataset.published).records[TRAIN]
+    images = dataset.code(dataset.published).records[TRAINING]
     cost = sum(
         training_pflop(_multiply_adds(phase, description), examples)
         for phase, examples in examples_by_phase(recipe, images)
