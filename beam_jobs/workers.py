@@ -30,7 +30,7 @@ from podline.data.sources.source import Source
 from podline.documents.manifest import shard_record
 from podline.recipes.kind_table import facts_named
 from podline.settings.engines import LOCAL
-from podline.store.contract import Store
+from podline.store.contract import Store, explained
 from podline.store.one_writer import help_writer
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
@@ -110,13 +110,15 @@ class DecodeBatches(_NumberedStep):
         with store.workspace("decode") as folder, contextlib.ExitStack() as stack:
             decoder = self._decoder or stack.enter_context(Decoder(self.form))
             files, pixels = folder / FILES, folder / PIXELS
-            pixels.touch()
             said = json.loads(store.read_bytes(name(REQUESTS)))
-            if said["objects"]:
-                objects = (StoredFile(*one) for one in said["objects"])
-                files.write_bytes(b"".join(in_order(StoredFile.read, objects, store.parallel)))
+            objects = [StoredFile(*one) for one in said["objects"]]
+            if objects:
+                content = b"".join(in_order(StoredFile.read, objects, store.parallel))
             else:
-                files.write_bytes(store.read_bytes(name(FILES)))
+                content = store.read_bytes(name(FILES))
+            with explained("write", folder):
+                pixels.touch()
+                files.write_bytes(content)
             places = [
                 (place if isinstance(place, str) else Place(str(files), *place), size) for place, size in said["asked"]
             ]

@@ -192,7 +192,7 @@ def _missing(line: str) -> Response:
 
 
 def main() -> None:
-    """Serve until SIGTERM."""
+    """Serve until SIGTERM, or with ``--until-input-ends`` until standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m podline.deployments.pages", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=4201)

@@ -39,7 +39,7 @@ def work(pool: str, name: str, *, until_input_ends: bool) -> None:
 
     Args:
         pool: the work pool.
-        name: the worker's name in the UI; if empty, ``podline on HOST``.
+        name: the worker's name in the UI; if empty, "podline on HOST".
         until_input_ends: whether to end with standard input, which closes when the parent ends.
 
     Raises:

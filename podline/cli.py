@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from podline.base import entry_points
-from podline.base.errors import PreemptedError, exit_codes
+from podline.base.errors import PreemptedError, SettingsError, exit_codes
 from podline.base.interruptions import Interruption, interruptible
 from podline.base.plain import plain
 from podline.commands import pages
@@ -62,6 +62,8 @@ SECTIONS: dict[str, dict[str, ListedCommand]] = {
         "tpu": ListedCommand("tpu:tpu", "status · recover · patrol"),
     },
 }
+# The RuntimeError of pathlib's `expanduser`.
+_NO_HOME = "Could not determine home directory."
 # For developers with a checkout; the first page omits it.
 _HIDDEN = {"benchmark": ListedCommand("benchmark:benchmark", "")}
 
@@ -150,7 +152,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _refused(error: Exception) -> Exception:
-    """Return the StoreError for an error of the system about a full disk or a missing permission; else the error."""
+    """Return the error for a full disk, a missing permission, or a path with an unknown ``~``; else the same error."""
+    if isinstance(error, RuntimeError) and str(error) == _NO_HOME:
+        return SettingsError("a path begins with ~ or ~USER whose home folder is unknown; give the whole path")
     # The failed write of an open file, such as standard output, has no file name.
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if not isinstance(error, OSError) or not (error.filename or full):

@@ -89,8 +89,8 @@ class TrainingBatch:
         steps: number of batches in the training.
         epoch: number of the epoch, from 0.
         ids: positions of the batch's examples in the training split, int64 (n,).
-        stored: the examples' stored fields by name: ``image`` uint8 (n, height, width, channels), and the targets that
-            the recipe reads, such as ``label`` int64 (n,) of a classifier.
+        stored: the examples' stored fields by name: ``image`` uint8 (n, height, width, channels), and the other
+            fields that the recipe reads, such as ``label`` int64 (n,) of a classifier.
         augmented: the examples' fields by name, as the model receives them in this step.
     """
 
@@ -223,6 +223,7 @@ def evaluate(run: str, root: str, *, split: str = JUDGED) -> EvaluateResult:
 
     Raises:
         StoreError: there is no such finished run.
+        SettingsError: ``run`` is neither a run nor a recipe.
         SanityError: the model is not significantly better than guessing.
     """
     with _asked(root, run) as request:
@@ -248,7 +249,7 @@ def find_learning_rate(
         fingerprint: the start of the data set's fingerprint; by default the run's data set, or the newest.
         low: the rate of the first step.
         high: the rate of the last step.
-        steps: number of steps from low to high.
+        steps: number of steps from low to high, at least 20.
 
     Returns:
         The suggestion with its reasons; ``chart`` is the name of a PNG in the store.

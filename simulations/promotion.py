@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from podline.contract.noise import NIGHTS, Floats, assumed_spread
+from podline.base.arrays import Floats
+from podline.contract.noise import NIGHTS, assumed_spread
 from podline.contract.rules import MAIN, Figure, number, shares
 from podline.recipes.promotion_settings import PromotionSettings
 

@@ -123,7 +123,7 @@ def _key_figures(night: Night, results: ChainResults, links: PageLinks) -> dict[
     return rows
 
 
-def report_text(store: Store, trained: TrainResult, reported: ReportResult, links: PageLinks, note: str = "") -> str:
+def report_text(store: Store, trained: TrainResult, reported: ReportResult, links: PageLinks, note: str) -> str:
     """Return the verdict of the report as Markdown, after links to its page and the note.
 
     The rest is on the page: a copy in each run's artifacts would take most of the server's database.

@@ -16,5 +16,13 @@ Arrays = Mapping[str, Array]
 Image = npt.NDArray[np.uint8]
 """Pixels, uint8 (height, width, channels)."""
 
+Pixels = npt.NDArray[np.uint8]
+"""Pixels of one or several images, uint8."""
+
+Ids = npt.NDArray[np.int64]
+"""Numbers of records or examples, (n,)."""
+
+Floats = npt.NDArray[np.float64]
+
 Tensor: TypeAlias = Any
 """A TensorFlow tensor or variable; Any, since TensorFlow's operators have no type annotations."""

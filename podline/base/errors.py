@@ -19,12 +19,14 @@ from typing import Any, ClassVar
 from podline.base.plain import plain
 
 _LONGEST_LINE = 500
-# Layer or operation ("where") and cause in messages of Keras and TensorFlow; stack traces stand between the two.
+# Layer or operation ("where") and cause in messages of Keras and TensorFlow; stack traces stand between the two. The
+# anchor and the bounds keep the search linear in the length of a message, which may contain a whole array.
 _IN_LAYER = re.compile(
-    r"Exception encountered when calling (?P<where>[^\n]+?)\.call\(\)\.\s+(?P<cause>[^\n]+(?<=:)\s+[^\n]+|[^\n]+)"
+    r"Exception encountered when calling (?P<where>[^\n]{1,300}?)\.call\(\)\.\s+"
+    r"(?P<cause>[^\n]+(?<=:)\s+[^\n]+|[^\n]+)"
 )
-_IN_GRAPH = re.compile(r"(?P<cause>[^\n]+)\n\s*\[\[\{\{node (?P<where>[^}\s]+)\}\}")
-_MARKS = re.compile(r"\x1b\[[0-9;]*m|\{\{.*?\}\}\s*")
+_IN_GRAPH = re.compile(r"^(?P<cause>[^\n]+)\n[ \t]*\[\[\{\{node (?P<where>[^}\s]+)\}\}", re.MULTILINE)
+_MARKS = re.compile(r"\x1b\[[0-9;]*m|\{\{.{0,300}?\}\}\s*")
 
 
 def one_line(error: BaseException) -> str:

@@ -18,12 +18,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from podline.base.arrays import Pixels
 from podline.base.entry_points import reason, require_extra
 from podline.base.errors import ArtifactError, StoreError, TransientError
 from podline.base.progress import Reporter
 from podline.champions.exports import (
-    Answers,
-    Images,
     flat,
     in_batches,
     largest,
@@ -45,15 +44,16 @@ from podline.stages.tools import ExportResult, ExportSpec
 from podline.store.contract import Store, explained
 from podline.store.local_files import appearing
 from podline.store.opening import open_store
-from podline.training.export import load_model
+from podline.training.export import Outputs, load_model
 
-# Numbers of training examples whose activations define the ranges of 8-bit integers, and of compared test examples.
+# Numbers of training examples whose activations define the ranges of 8-bit integers, and of test examples whose outputs
+# are compared.
 _CALIBRATING = 200
 _COMPARED = 100
 
 
 def export(spec: ExportSpec, reporter: Reporter) -> ExportResult:
-    """Export a model, evaluate model and export on test examples, and write the result to ``FILE.json``.
+    """Export a model, evaluate model and export on the first test examples, and write the result to ``FILE.json``.
 
     Raises:
         SettingsError: a package is missing.
@@ -100,7 +100,7 @@ def _judged(
     training: TrainSpec,
     whole: CommonExamples,
     model: keras.Model,
-    run: Callable[[Images], Answers],
+    run: Callable[[Pixels], Outputs],
 ) -> ExportResult:
     reader = open_split(whole.store, whole.folder, whole.manifest, whole.split, whole.reporter)
     count = min(spec.examples or len(reader), len(reader))
@@ -126,7 +126,7 @@ def _judged(
 
 def _made(
     spec: ExportSpec, store: Store, training: TrainSpec, manifest: Manifest, model: keras.Model, made: Path
-) -> Callable[[Images], Answers]:
+) -> Callable[[Pixels], Outputs]:
     """Write the export to the path ``made``; return a function from images to the outputs of the export."""
     if spec.format == "saved-model":
         write_saved_model(model, made)
@@ -160,14 +160,14 @@ def _blank_answer(model: keras.Model) -> Any:
     return model(np.zeros((1, *model.input_shape[1:]), np.uint8), training=False)
 
 
-def _onnx_model(data: bytes) -> Callable[[Images], Answers]:
+def _onnx_model(data: bytes) -> Callable[[Pixels], Outputs]:
     onnxruntime: Any = importlib.import_module("onnxruntime")
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     [argument] = session.get_inputs()
     return lambda images: session.run(None, {argument.name: images})
 
 
-def _as_model(run: Callable[[Images], Answers], model: keras.Model) -> Callable[..., Any]:
+def _as_model(run: Callable[[Pixels], Outputs], model: keras.Model) -> Callable[..., Any]:
     """Wrap the function of an export so that evaluations can call it like the Keras model."""
     blank = _blank_answer(model)
     outputs = tf.nest.flatten(blank)

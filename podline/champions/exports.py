@@ -1,8 +1,8 @@
-"""Exports a promoted model (SavedModel, TFLite) and compares the outputs of each exported file on test images.
+"""Exports a model before its promotion, and compares the outputs of each exported file on test images.
 
 The training stage wrote ``model/model.keras``. This module writes the SavedModel (``model/saved_model/``) and, if the
-rules ask for it, the TensorFlow Lite file (``model/model.tflite``). It publishes both files, reads them back from the
-store, and compares their outputs with the model's.
+rules ask for it, the TensorFlow Lite file (``model/model.tflite``). Except in a dry run, it publishes both, and reads
+them back from the store. It compares the outputs of all three with the model's.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import contextlib
 import math
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import keras
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
+from podline.base.arrays import Pixels
 from podline.base.errors import StoreError, TransientError
 from podline.documents.promotion import SAVED_MODEL, TFLITE, ExportedFile
 from podline.store.contract import Store, explained
-from podline.training.export import KERAS
+from podline.training.export import KERAS, Outputs
 
 IMAGES = 100
 
@@ -32,12 +32,9 @@ IMAGES = 100
 _TOLERANCE, _TOLERANCE_LITE = 1e-4, 1e-3
 _BATCH = 10
 
-Images = npt.NDArray[np.uint8]
-Answers = list[npt.NDArray[np.float32]]
-
 
 def checked_exports(
-    store: Store, folder: str, model: keras.Model, images: Images, *, lite: bool, dry_run: bool = False
+    store: Store, folder: str, model: keras.Model, images: Pixels, *, lite: bool, dry_run: bool = False
 ) -> list[ExportedFile]:
     """Export and publish a model as SavedModel and, if ``lite``, as TFLite; compare the outputs of every file.
 
@@ -53,7 +50,7 @@ def checked_exports(
         StoreError: a file cannot be read or written.
     """
     expected = in_batches(lambda batch: flat(model(batch, training=False)), images)
-    ways: dict[Literal["keras", "savedmodel", "tflite"], tuple[str, Callable[[str], Callable[[Images], Answers]]]] = {
+    ways: dict[Literal["keras", "savedmodel", "tflite"], tuple[str, Callable[[str], Callable[[Pixels], Outputs]]]] = {
         "keras": (KERAS, lambda name: _keras(store, name)),
         "savedmodel": (SAVED_MODEL, lambda name: _saved_model(store, name, model, dry_run=dry_run)),
     }
@@ -68,7 +65,7 @@ def checked_exports(
         try:
             found_difference = largest(expected, in_batches(opened(name), images))
             difference = found_difference if math.isfinite(found_difference) else None
-            problem = "" if difference is not None else "its answers are not finite numbers"
+            problem = "" if difference is not None else "some outputs are NaN or infinite"
         except (StoreError, TransientError):
             raise
         except Exception as error:
@@ -82,7 +79,7 @@ def checked_exports(
     return found
 
 
-def _keras(store: Store, name: str) -> Callable[[Images], Answers]:
+def _keras(store: Store, name: str) -> Callable[[Pixels], Outputs]:
     with store.workspace("keras") as folder:
         # Keras needs the suffix .keras, which the cached file does not have.
         copy = folder / "model.keras"
@@ -92,7 +89,7 @@ def _keras(store: Store, name: str) -> Callable[[Images], Answers]:
     return lambda batch: flat(published(batch, training=False))
 
 
-def _saved_model(store: Store, name: str, model: keras.Model, *, dry_run: bool) -> Callable[[Images], Answers]:
+def _saved_model(store: Store, name: str, model: keras.Model, *, dry_run: bool) -> Callable[[Pixels], Outputs]:
     with store.workspace("saved_model") as folder:
         write_saved_model(model, folder / "made")
         if dry_run:
@@ -108,7 +105,7 @@ def _saved_model(store: Store, name: str, model: keras.Model, *, dry_run: bool) 
         return saved_model(back)
 
 
-def saved_model(folder: Path) -> Callable[[Images], Answers]:
+def saved_model(folder: Path) -> Callable[[Pixels], Outputs]:
     """Load a SavedModel; return a function from images, uint8 (n, height, width, channels), to a list of outputs."""
     loaded: Any = tf.saved_model.load(str(folder))
     return lambda batch: flat(loaded.serve(tf.constant(batch)))
@@ -127,7 +124,7 @@ def write_saved_model(model: keras.Model, folder: Path) -> None:
     archive.write_out(str(folder), verbose=False)
 
 
-def _lite(store: Store, name: str, model: keras.Model, *, dry_run: bool) -> Callable[[Images], Answers]:
+def _lite(store: Store, name: str, model: keras.Model, *, dry_run: bool) -> Callable[[Pixels], Outputs]:
     data = lite_file(store, model)
     if dry_run:
         return lite_model(data)
@@ -135,7 +132,7 @@ def _lite(store: Store, name: str, model: keras.Model, *, dry_run: bool) -> Call
     return lite_model(store.read_bytes(name))
 
 
-def lite_file(store: Store, model: keras.Model, calibrating: Images | None = None) -> bytes:
+def lite_file(store: Store, model: keras.Model, calibrating: Pixels | None = None) -> bytes:
     """Convert a model to a TensorFlow Lite file with uint8 images as input and float32 outputs; return its bytes.
 
     The activations of the images ``calibrating``, uint8 (n, height, width, channels), define the ranges of 8-bit
@@ -152,7 +149,7 @@ def lite_file(store: Store, model: keras.Model, calibrating: Images | None = Non
         return converter.convert()
 
 
-def lite_model(data: bytes) -> Callable[[Images], Answers]:
+def lite_model(data: bytes) -> Callable[[Pixels], Outputs]:
     """Load a TensorFlow Lite file; return a function from images, uint8 (n, height, width, channels), to outputs."""
     with _without_litert_warning():
         interpreter = tf.lite.Interpreter(model_content=data)
@@ -168,20 +165,18 @@ def _without_litert_warning() -> Iterator[None]:
         yield
 
 
-def in_batches(answer: Callable[[Images], Answers], images: Images) -> Answers:
-    """Call a function on batches of 10 images, to save memory; return its outputs for all images, each (n, …)."""
+def in_batches(answer: Callable[[Pixels], Outputs], images: Pixels) -> Outputs:
+    """Call a function on batches of 10 images, to save memory; return its outputs for all n images, each (n, …)."""
     parts = [answer(images[start : start + _BATCH]) for start in range(0, len(images), _BATCH)]
     return [np.concatenate([part[place] for part in parts]) for place in range(len(parts[0]))]
 
 
-def flat(answer: Any) -> Answers:
+def flat(answer: Any) -> Outputs:
     """Return a model's outputs as a list of arrays, those of a mapping in the order of their names."""
-    if isinstance(answer, Mapping):
-        return [np.asarray(answer[name]) for name in sorted(answer)]
     return [np.asarray(each) for each in keras.tree.flatten(answer)]
 
 
-def largest(expected: Answers, found: Answers) -> float:
+def largest(expected: Outputs, found: Outputs) -> float:
     """Return the largest absolute difference between two lists of outputs; NaN if a difference is NaN.
 
     Raises:

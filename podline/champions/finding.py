@@ -14,8 +14,8 @@ def find(spec: PromoteSpec, reporter: Reporter) -> PromoteResult | None:
     """Return an earlier decision about the same model by the same rules if the decision is still valid, else None.
 
     A promotion stays valid after a rollback, so a later night that reuses the run does not promote it again. A refusal
-    is valid while the champion is the same. After an undecided test, the model is judged again, since more trainings
-    of the recipe may exist now.
+    is valid while the champion is the same, unless an export was refused. After an undecided test, the model is judged
+    again, since more trainings of the recipe may exist now.
     """
     store = open_store(spec.root)
     found: PromoteResult | None = None if spec.again else completed.find(spec, reporter)

@@ -1,7 +1,7 @@
 """Implements ``podline models check``: tries training, resuming, publishing, replicas and exports on random images.
 
-The checks run in this process, except that publishing loads the model in two new processes. If a check fails, its
-cause is reported, and the remaining checks still run.
+The checks run in this process, except that two new processes load a published model of a package. If a check fails, its
+cause is reported, and the remaining checks still run; without a trained model, most of them are skipped.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class _Trial:
         return self._compared(losses, _OF_BFLOAT16)
 
     def _compared(self, losses: Array, allowed: float) -> str:
-        """Compare losses with the losses on one device in float32; raise ArtifactError above ``allowed``."""
+        """Compare losses with those of one device in float32; raise ArtifactError if they differ more than allowed."""
         difference = self._difference(losses)
         if difference > allowed:
             raise ArtifactError(f"losses differ by {difference:.2g}, expected {allowed:g} at most")

@@ -64,12 +64,16 @@ class _Case:
 
 
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
-    """Compare a model with its recipe's reference; promote it to champion if the test shows that it is not worse.
+    """Compare a model with its recipe's reference; promote it to champion if the rules show that it is not worse.
+
+    The first model of a recipe has no reference. ``--anyway`` promotes despite the rules, except for a wrong export.
 
     Writes ``promotion.json`` and the exported files (:mod:`podline.champions.exports`) to ``runs/<run>``. A promotion
-    is one entry in the history of champions (:mod:`podline.documents.champions`), so it is atomic.
+    is one entry in the history of champions (:mod:`podline.documents.champions`), so it is atomic. A dry run writes
+    nothing.
 
     Raises:
+        SettingsError: ``promotion.reference`` is not a champion, or a rule of an installed package fails.
         StoreError: the run does not exist, or a file cannot be written.
         ArtifactError: the weights, the evaluation or the data have changed.
         OvertakenError: another process changed the champion meanwhile.
@@ -103,6 +107,8 @@ def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
             "promoted anyway" if spec.anyway else "promoted",
             spec.reason,
         )
+    # The history of a champion that is promoted again keeps whether it became the reference.
+    better &= crowned is None or crowned.reference
     decision = Promotion(
         run=spec.run,
         recipe=spec.recipe,
@@ -187,7 +193,8 @@ def _some_images(case: _Case) -> Any:
 def _against(entries: list[Crowned], spec: PromoteSpec) -> tuple[Crowned | None, Crowned | None]:
     """Return the champion before this model, and the entry that already made this model the champion; each may be None.
 
-    The second is not None if a promotion was killed after writing its entry; the next call completes it.
+    The second is not None if the model is the champion: it is promoted again, or a promotion was killed after writing
+    its entry, and this call completes it.
     """
     line = champions.standing(entries)
     if line and (line[-1].run, line[-1].weights_sha256) == (spec.run, spec.weights_sha256):
@@ -209,7 +216,7 @@ class _Comparison(NamedTuple):
 
     Attributes:
         checks: the result of each rule.
-        known: the runs whose mean is compared; the reference is the first.
+        known: the runs whose mean is compared; the reference is the first. Empty without a comparison.
         examples: the compared examples if the data differ, else None.
     """
 
@@ -331,11 +338,12 @@ def _reference(case: _Case, training: TrainSpec, weights_sha256: str) -> Any:
 
 
 def reference_of(line: Sequence[Crowned], named: str = "") -> Crowned | None:
-    """Return the champion that candidates are compared with, or None.
+    """Return the champion that candidates are compared with; None if ``line`` is empty.
 
-    This is the last champion that was significantly better than its reference, or that was promoted with ``--anyway``;
-    otherwise the first champion. So small drops within the margin cannot add up from champion to champion.
-    ``line`` has the champions that were not rolled back, the current one last; ``named`` is ``promotion.reference``.
+    This is the run ``named``, which is ``promotion.reference``, if it is given. Else it is the last champion that was
+    significantly better than its reference, or that was promoted with ``--anyway``; otherwise the first champion. So
+    small drops within the margin cannot add up from champion to champion. ``line`` has the champions that were not
+    rolled back, the current one last.
 
     Raises:
         SettingsError: the run ``named`` is not a champion in ``line``.

@@ -1,8 +1,9 @@
 """Applies the rules of promotion: a model is promoted, refused or undecided. Pure functions.
 
-A candidate is compared with the *reference*: the last champion that was significantly better than the reference before.
-Each figure has two thresholds (:class:`podline.contract.rules.Thresholds`). The model is promoted if no figure is
-worse by more than its first threshold, refused if a figure is worse by more than its second, and undecided in between.
+A candidate is compared with the *reference*: the last champion that was significantly better than the reference before,
+or was promoted with ``--anyway``; without one, the first champion. Each figure has two thresholds
+(:class:`podline.contract.rules.Thresholds`). The model is promoted if no figure is worse by more than its first
+threshold, refused if a figure is worse by more than its second, and undecided in between.
 
 The error budget covers a year. A recipe that is worse by the margin in one figure, tried every night with a new seed,
 is promoted within a year with at most the probability ``promotion.rate``. An equally good recipe is refused with at
@@ -85,7 +86,10 @@ def _weighed(check: Check, settings: PromotionSettings, *, main_is_better: bool)
 
 
 def thresholds(checks: Sequence[Check]) -> str:
-    """Return as text the thresholds of the main metric, and of the class or joint with the widest thresholds."""
+    """Return as text the thresholds of the main metric, and of the class or joint with the widest thresholds.
+
+    Empty if no metric was compared.
+    """
     said = [_limits(check) for check in checks if check.rule == MAIN]
     parts = [check for check in checks if check.rule in PARTS]
     if parts:
@@ -151,7 +155,7 @@ def _not_larger(name_of_rule: str, name: str, unit: str, before: int, after: int
 
 
 def export_checks(exports: Sequence[ExportedFile]) -> list[Check]:
-    """Return one check per exported file: its outputs must equal those of the evaluated model within a tolerance."""
+    """Return a check for each exported file: its outputs must equal those of the evaluated model within a tolerance."""
     return [
         Check(
             rule="export",
@@ -160,7 +164,7 @@ def export_checks(exports: Sequence[ExportedFile]) -> list[Check]:
             before=file.allowed,
             refused=not file.same,
             message=(
-                f"export {file.form}: {file.name} gives no outputs: {file.problem}"
+                f"export {file.form}: {file.name} cannot be compared: {file.problem}"
                 if file.difference is None
                 else f"export {file.form}: outputs of {file.name} differ by {file.difference:.2g} from the trained "
                 f"model's on {file.images} test images, expected at most {file.allowed:.2g}"

@@ -120,7 +120,7 @@ def _versions(known: Sequence[Version], there: Mapping[str, Manifest | None]) ->
     return lines
 
 
-def _table(store: Store, found: Sequence[tuple[Dataset, Manifest]], name: str = "") -> list[str]:
+def _table(store: Store, found: Sequence[tuple[Dataset, Manifest]], name: str) -> list[str]:
     if not found:
         return [f"{store.uri} has no data set{name and f' {name}'}; make one with `podline convert` or `podline run`"]
     widest = max(len(dataset.name) for dataset, _ in found)
@@ -223,9 +223,6 @@ def _show(
     if record and verify:
         raise SettingsError("got --record and --verify, expected one of the two")
     first, two, last = (fingerprint or "").partition("..")
-    if record and (verify or two):
-        other = "two versions" if two else "--verify"
-        raise SettingsError(f"got --record with {other}, expected --record with one version; give one of the two")
     if two:
         if verify or record:
             flag = "--verify" if verify else "--record"

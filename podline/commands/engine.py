@@ -6,7 +6,6 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
@@ -90,15 +89,19 @@ def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: A
 
 @contextmanager
 def _temporary_store(store: Store) -> Iterator[tuple[str, str]]:
-    """Yield the URI of a temporary store and the path of a generated source; delete the store after the body."""
+    """Yield the URI of a temporary store and the path of a generated source; delete the store after the body.
+
+    After an error, which may name a log, its scratch folder is kept.
+    """
     name = f"jobs/check-{uuid.uuid4().hex}"
     sample = datasets.find("sample")
     with store.workspace("check") as work:
         source = sample.code(sample.draw)(work / "drawn", train=_TRAIN, test=_TEST)
+        uri = f"{store.uri.rstrip('/')}/{name}"
         try:
-            yield f"{store.uri.rstrip('/')}/{name}", str(source)
+            yield uri, str(source)
         finally:
             for file in store.list(name):
                 store.delete(file)
-            if isinstance(store, FolderStore):
-                shutil.rmtree(Path(store.where(name)), ignore_errors=True)
+        made = open_store(uri)
+        shutil.rmtree(made.root if isinstance(made, FolderStore) else made.scratch, ignore_errors=True)

@@ -141,7 +141,7 @@ def apply(store: Store, file: Path, by: str, as_json: bool) -> None:
         raise SettingsError(
             f"{file}: the column decision is empty in every row; fill in keep, relabel or drop in at least one"
         )
-    name = publish_review(store, filled.dataset, by or getpass.getuser(), filled.corrections)
+    name = publish_review(store, filled.dataset, by or _this_user(), filled.corrections)
     decisions = [each.decision for each in filled.corrections.values()]
     counts = {each: decisions.count(each) for each in dict.fromkeys(decisions)}
     text = ", ".join(f"{count:,} {decision}" for decision, count in counts.items())
@@ -177,9 +177,16 @@ def correct(store: Store, name: str, record: str, label: str | None, drop: bool,
         raise SettingsError(f"got --label {label}, expected a class of {dataset}: {known}")
     found = find_records(store, manifest, record)
     decision = Correction(decision="drop") if drop else Correction(decision="relabel", label=label or "")
-    review = publish_review(store, dataset, by or getpass.getuser(), {each.image: decision for each in found})
+    review = publish_review(store, dataset, by or _this_user(), {each.image: decision for each in found})
     lines = [f"{each.words}: {'omitted' if drop else label} from the next conversion on" for each in found]
     answer({"review": review, "images": [each.image for each in found]}, lambda: lines, as_json=as_json)
+
+
+def _this_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # OSError since Python 3.13
+        raise SettingsError("this user has no name on this machine, as in some containers; give --by NAME") from error
 
 
 def _require_own(dataset: str) -> None:

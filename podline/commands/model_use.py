@@ -180,9 +180,17 @@ def serve(store: Store, name: str, host: str, port: int, as_json: bool) -> None:
         )
 
 
+def _on_this_machine(_context: click.Context, _parameter: click.Parameter, folder: Path) -> Path:
+    if str(folder).startswith("gs:"):
+        raise SettingsError(
+            f"got FOLDER {folder}, expected a folder on this machine; copy the export with `gcloud storage cp -r`"
+        )
+    return folder
+
+
 @click.command("export", cls=pages.Command)
 @_model_argument
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path), callback=_on_this_machine)
 @click.option(
     "--format",
     "form",

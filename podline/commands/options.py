@@ -217,7 +217,7 @@ dataset_argument = _versioned("name", metavar="NAME")
 fingerprint_option = click.option(
     "--fingerprint",
     callback=_or_version,
-    help="The data set's version: @3, or the start of its fingerprint.  [default: the newest]",
+    help="The data set's version: @3, or the start of its fingerprint.  [default: the newest; for a run, its own]",
 )
 deep_option = click.option(
     "--deep",
@@ -302,8 +302,17 @@ def dataset_named(name: str) -> str:
 
 
 def absolute(source: str) -> str:
-    """Make a source's path absolute; leave a URI unchanged."""
-    return source if "://" in source else str(Path(source).expanduser().absolute())
+    """Make a source's path absolute; leave a URI or an empty text unchanged.
+
+    Raises:
+        SettingsError: the path begins with ``~`` and an unknown user.
+    """
+    if "://" in source or not source.strip():
+        return source
+    try:
+        return str(Path(source).expanduser().absolute())
+    except RuntimeError as error:
+        raise SettingsError(f"{source}: there is no such user; give the whole path") from error
 
 
 def say(lines: Sequence[str]) -> None:

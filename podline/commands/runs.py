@@ -216,14 +216,14 @@ def nights(store: Store, out: Path | None, metrics: Path | None, as_json: bool) 
     if metrics is not None:
         every = entries(store, reversed(names(store)), damaged=lambda error: click.echo(f"skipped: {error}", err=True))
         with appearing(metrics) as temporary:
-            temporary.write_text(openmetrics(every))
+            temporary.write_text(openmetrics(every), encoding="utf-8")
         answer({"metrics": str(metrics)}, lambda: [str(metrics)], as_json=as_json)
         return
     if out is None:
         where = store.where(write_index(store))
     else:
         with appearing(out) as temporary:
-            temporary.write_text(page_elsewhere(store))
+            temporary.write_text(page_elsewhere(store), encoding="utf-8")
         where = str(out)
     answer({"html": where}, lambda: [where], as_json=as_json)
 

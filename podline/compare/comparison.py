@@ -1,8 +1,8 @@
 """Compares two runs: the difference of results and whether it is random, changed classes, different inputs.
 
-If both runs were evaluated on the same test examples, or share some, the difference is tested on shared examples. If
-the store has more trainings that differ from the first run only in the seed, the second run is compared with the mean
-of the first run and these trainings ("known trainings"). Promotion computes the same figures.
+If both runs were evaluated on the same examples, or share some, the difference is tested on shared examples. If the
+store has more trainings that differ from the first run only in the seed, test results of the second run are compared
+with the mean of the first run and these trainings ("known trainings"). Promotion computes the same figures.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ class Difference(Frozen):
 
 
 class MovedPart(Frozen):
-    """A class or joint: its figure in both runs, and whether random variation explains the change."""
+    """A class or joint: its figure, and whether random variation explains the change.
+
+    ``before`` is the mean over the known trainings.
+    """
 
     name: str
     before: float
@@ -129,9 +132,9 @@ class Comparison(Frozen):
         known: names of the known trainings whose mean is compared, the other run first.
         measure: name of the main metric.
         differences: differences of all metrics that both runs have, by name.
-        parts: classes or joints, the largest drop first; empty if the examples differ.
+        parts: classes or joints, the largest drop first; empty without answers to the same examples.
         differs: the different inputs that can change a result; None if one of the runs has no record of its inputs.
-        examples: a text about the shared examples if the data differ; empty if all examples are compared.
+        examples: a text about the compared examples if the data differ, else empty.
         why_unpaired: the reason if the figures were compared by their intervals; empty on the same examples.
     """
 
@@ -185,11 +188,11 @@ class Comparison(Frozen):
         return f"{self.run} {held} {self.other}{changed}: {change.said} ({interval})"
 
     def sentence(self) -> str:
-        """Return the headline, and which examples were compared."""
+        """Return the headline, which examples were compared, and why not the same ones."""
         return "; ".join(filter(None, (self.headline(), self.examples, self.why_unpaired)))
 
     def lines(self) -> list[str]:
-        """Return the result as lines of text."""
+        """Return the result as lines of text: the sentence, and the classes or joints that changed significantly."""
         lines = [self.sentence()]
         if self.moved:
             fell = [f"{part.name} {change_text('top1', part.change)}" for part in self.moved]
@@ -205,7 +208,8 @@ class Pairing:
         comparison: the differences and their verdicts.
         before: the reference, whose figures are subtracted.
         after: the run that is compared with it.
-        compared: both runs' answers to the same examples; None if the figures were compared by their intervals.
+        compared: both runs' answers to the same examples; None if the figures were compared by their intervals, or are
+            those of a promotion.
     """
 
     comparison: Comparison
@@ -266,7 +270,7 @@ def compare(
 
 
 def decided(store: Store, before: Evaluated, after: Evaluated) -> Promotion | None:
-    """Return ``after``'s promotion decision if its reference was ``before``; else None."""
+    """Return ``after``'s promotion decision if its reference was ``before``; else, or if it cannot be read, None."""
     try:
         decision = read_promotion(store, after.training.folder)
     except PodlineError:
@@ -407,8 +411,8 @@ class Grounds:
 
     Attributes:
         examples: the compared examples, in the candidate's data set.
-        reference: the shared examples in the reference's data set; None if the data are the same.
-        shared: the shared examples if the data differ, else None.
+        reference: the shared examples in the reference's data set; None if ``shared`` is None.
+        shared: the shared examples if the data differ or leaks were searched, else None.
     """
 
     examples: CommonExamples
@@ -436,7 +440,7 @@ def examples_of(
         leaks: whether to search the earlier training data of a further-trained model for test examples.
 
     Raises:
-        StoreError: the data sets differ, and one of them is missing.
+        StoreError: a data set is missing, or the two runs have data sets of different names.
         ArtifactError: a data set is damaged.
     """
 

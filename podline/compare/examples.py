@@ -25,7 +25,8 @@ Keys = npt.NDArray[np.bytes_]
 
 # Number of leaked examples that a message lists.
 _NAMED = 3
-# At or above this share of the candidate's test examples, only the shared examples are compared.
+# If at least this share of the candidate's test examples is shared, only the shared examples are compared.
+# Examples that a model was trained on do not count.
 _ENOUGH = 0.5
 
 
@@ -61,7 +62,7 @@ class _TrainedOn(NamedTuple):
 
     Attributes:
         role: the model's role: candidate or reference.
-        training: the model's training, or the training of an earlier run from which the model was trained further.
+        training: the model's training, or the training of an earlier run that it continues.
         records: the records of each split of the data set.
     """
 
@@ -90,7 +91,7 @@ def shared_examples(
         reference: the training of the reference.
         candidate: the training of the candidate.
         split: the split of both evaluations.
-        reporter: reports data that no longer exist.
+        reporter: warns of earlier training data that cannot be searched.
 
     Raises:
         StoreError: a data set and the copy of its table are missing.
@@ -116,7 +117,10 @@ def shared_examples(
 
 
 def _data_of(store: Store, role: str, training: TrainSpec, reporter: Reporter) -> Iterator[_TrainedOn]:
-    """Yield all data sets that a model was trained on, including those of runs that it trained further."""
+    """Yield all data sets that a model was trained on, including those of the earlier runs that its training continues.
+
+    The first error about an earlier run is a warning, and ends the search.
+    """
     yield _trained_on(store, role, training)
     while training.recipe.further:
         try:

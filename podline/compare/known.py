@@ -33,15 +33,15 @@ LOOKED_AT = 60
 
 
 def recent(
-    store: Store, recipe: str, until: float | None = None, damaged: Callable[[Exception], None] = lambda _: None
+    store: Store, recipe: str, until: float | None, damaged: Callable[[Exception], None] = lambda _: None
 ) -> Iterator[Entry]:
-    """Yield the newest finished entries of a recipe, newest first.
+    """Yield the newest finished entries of a recipe, newest first, at most :data:`LOOKED_AT`.
 
     Args:
         store: the store.
         recipe: the exact name of the recipe.
         until: only entries that ended before this Unix time.
-        damaged: called with each damaged entry, which is left out.
+        damaged: called with the error of each damaged entry, which is left out.
     """
     before = None if until is None else datetime.fromtimestamp(until, UTC)
     wanted = ledger.names(store, recipe=recipe, state="finished", until=before)
@@ -55,10 +55,11 @@ def known_trainings(
     answers: Callable[[str], Any],
     until: float | None = None,
 ) -> list[tuple[str, Any]]:
-    """Return trainings that equal a run except for the seed, as (run, answers), newest first.
+    """Return at most 19 trainings that equal a run except for the seed, as (run, answers), newest first.
 
     These trainings have the run's settings, data, training code and libraries, so the differences are noise. Trainings
-    that promotion refused are left out, since they may have other faults; so are damaged ones.
+    that promotion refused are left out, since they may have other faults; so are damaged ones. There are none if the
+    run's ``origin.json`` is missing or damaged.
 
     Args:
         store: the store.
@@ -100,11 +101,11 @@ class Evaluated(NamedTuple):
     evaluation: AnyEvaluation
 
     def answers(self, store: Store, splits: Sequence[CommonExamples]) -> Any:
-        """Return the run's stored answers to some examples; None if the evaluation is of another split.
+        """Return the run's stored answers to some examples; None if the evaluation is of none of the splits.
 
         Args:
             store: the store.
-            splits: splits that contain the examples, each with the examples' positions.
+            splits: splits that contain the examples, each with the examples' positions; the first fitting one counts.
 
         Raises:
             StoreError: a file is missing.
@@ -132,7 +133,7 @@ def evaluated(store: Store, run: str, folder: str = "") -> Evaluated:
 
 
 def answers_on(store: Store, run: str, splits: Sequence[CommonExamples]) -> Any:
-    """Return a run's stored answers to some examples; None for an evaluation of another split, or missing files."""
+    """Return a run's stored answers to some examples; None for another split, and for missing or damaged files."""
     with contextlib.suppress(PodlineError):  # missing files of another run must not stop this one
         return evaluated(store, run).answers(store, splits)
     return None

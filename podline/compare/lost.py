@@ -45,7 +45,7 @@ class Why(Frozen):
         gained: number of examples, or people, that only this run got right.
         examples: some of the lost examples: those that the other run answered most confidently, or the images with the
             most lost joints.
-        gaps: gaps between the training curves.
+        gaps: gaps between the training curves; none for equal curves and for curves without common steps.
     """
 
     comparison: Comparison
@@ -96,7 +96,7 @@ class Explained(NamedTuple):
         why: the explanation without pictures.
         pictures: for each example, uint8 (height, width, channels): its image; or, for pose networks, two pictures with
             the people of the other run and of this run.
-        looked_at: each image with colours on the regions that support this run's answer, if available.
+        looked_at: each image with colours on the regions that support this run's answer; empty if not available.
     """
 
     why: Why
@@ -157,7 +157,7 @@ def explain(store: Store, pairing: Pairing) -> Explained:
 
 
 def _gaps(before: Iterable[MetricsLine], after: Iterable[MetricsLine]) -> Iterator[Gap]:
-    """Yield the largest gap between two runs' curves, for each quantity at common steps."""
+    """Yield the largest gap between two runs' curves at common steps, for each quantity that differs."""
     was, now = _curves(before), _curves(after)
     found = []
     for what in was.keys() & now.keys():

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from podline.base import figures
-from podline.base.errors import PodlineError, StoreError, one_line
+from podline.base.errors import PodlineError, SettingsError, StoreError, one_line
 from podline.base.frozen import Frozen
 from podline.base.progress import silent
 from podline.compare.comparison import Comparison, compare, shared_unpaired
@@ -44,7 +44,7 @@ class RunsComparison(Frozen):
 
 
 def compare_runs(store: Store, entries: Sequence[Entry]) -> RunsComparison:
-    """Compare two or more runs.
+    """Compare two or more runs; a run that cannot be compared has its reason in the words.
 
     Args:
         store: the store with their folders, if they still exist.
@@ -55,7 +55,7 @@ def compare_runs(store: Store, entries: Sequence[Entry]) -> RunsComparison:
         try:
             verdicts.append(of_entries(store, first, entry))
             words += verdicts[-1].lines()
-        except StoreError as error:
+        except (StoreError, SettingsError) as error:
             words.append(f"{entry.run or entry.name}: {error}")
     return RunsComparison(
         names=tuple(entry.name for entry in entries),
@@ -71,7 +71,8 @@ def of_entries(store: Store, before: Entry, after: Entry) -> Comparison:
     """Compare the runs of two entries; by the figures in the entries if the evaluations are gone.
 
     Raises:
-        StoreError: a run has no evaluation, or the runs have different main metrics.
+        StoreError: a run had no evaluation, or the runs have different main metrics.
+        SettingsError: the package with the runs' kind of task is not installed.
     """
     for entry, which in ((before, "the first run"), (after, "this run")):
         if entry.outcome is None:
@@ -106,7 +107,7 @@ def _by_entries(store: Store, before: Entry, after: Entry, why: str) -> Comparis
 
 
 def lines(comparison: RunsComparison) -> list[str]:
-    """Return a comparison as lines of text; a long cause of failure is shortened."""
+    """Return a comparison as lines of text; the middle of a long value, such as a cause of failure, is left out."""
     parts = []
     for area in AREAS:
         rows = [row for row in comparison.differences if row.area == area]

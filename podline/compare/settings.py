@@ -45,7 +45,7 @@ def differing(origins: Sequence[Origin], changes: Callable[[Data, Data], Change]
 
     Args:
         origins: the inputs of each run, at least one; an entry of the ledger is an origin too.
-        changes: compares the splits of two versions of a data set.
+        changes: compares the splits of two versions of a data set, of the first run and of another one.
     """
     settings = [_settings(origin) for origin in origins]
     return [
@@ -73,7 +73,7 @@ def _text(value: Any) -> str:
 
 
 def in_headline(differences: Sequence[NamedDifference]) -> str:
-    """Return the differences of two runs in a few words, such as ``with 3 epochs in place of 10``; "" for none."""
+    """Return the differences of two runs in a few words, such as ``with 3 epochs in place of 10``; empty for none."""
     settings = [row for row in differences if row.area == "settings" and row.name not in ("seed", "recipe")]
     named = [_replaced(row) for row in settings[:_NAMED]]
     named += [plural(len(settings) - _NAMED, "more setting")] if len(settings) > _NAMED else []

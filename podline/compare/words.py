@@ -49,7 +49,7 @@ def word_of(name: str, change: float, chance: ChanceCase) -> Word:
 
 
 def signed(measure: str, change: float) -> str:
-    """Return a change with its direction as text, such as ``5.4 points worse``."""
+    """Return a change with its direction as text: ``5.4 points worse``, or ``the same`` if it rounds to 0."""
     by = change_text(measure, abs(change)).removeprefix("+")
     if not by.strip("0. points"):
         return "the same"

@@ -102,7 +102,11 @@ class Kind(ABC):
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
-        """Return an object that prepares pictures for a trained model and formats the model's answers."""
+        """Return an object that prepares pictures for a trained model and formats the model's answers.
+
+        ``threshold`` is the least score of people or probability of labels; with None, the thresholds are those that
+        the run's evaluation chose. Other kinds have none.
+        """
 
     @abstractmethod
     def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:

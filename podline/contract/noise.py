@@ -15,9 +15,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtri, stdtrit
 
+from podline.base.arrays import Floats
 from podline.recipes.kind_table import facts_named
 
 NIGHTS = 365
@@ -35,8 +35,6 @@ _ASSUMED, _ALIKE = 3, 5
 _LUCKY = 0.5
 # Pseudo-examples that keep a share away from 0 and 1.
 _PRIOR_EXAMPLES = 10.0
-
-Floats = npt.NDArray[np.float64]
 
 
 class Noise(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
@@ -77,7 +78,7 @@ class PerExample:
         try:
             with np.load(io.BytesIO(read_artifact(store, folder, "evaluate", name)), allow_pickle=False) as arrays:
                 found = cls(**{each: arrays[each] for each in _names(cls)})
-        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise ArtifactError(
                 f"{store.where(name)} holds no {cls.holds} ({error}); evaluate the run again"
             ) from error

@@ -94,7 +94,7 @@ class Thresholds(NamedTuple):
     Attributes:
         promoted: the lowest change that is good enough; usually negative.
         refused: a figure whose change is below this value is significantly worse.
-        margin: above 0; a recipe that is worse by this value gets promoted within a year with at most the probability
+        margin: 0 or more; a recipe that is worse by this value gets promoted within a year with at most the probability
             ``promotion.rate``.
     """
 

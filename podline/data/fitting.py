@@ -7,11 +7,9 @@ from typing import Any
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 
+from podline.base.arrays import Pixels
 from podline.documents.manifest import Fit
-
-Pixels = npt.NDArray[np.uint8]
 
 SQUEEZE: Fit = "squeeze"
 
@@ -41,7 +39,7 @@ def fitted(pixels: Pixels, shape: tuple[int, ...], fit: Fit = SQUEEZE, whole: tu
     return _centred(_scaled(grey, *size), height, width).reshape(height, width, channels)
 
 
-def shown_size(tall: int, wide: int, shape: tuple[int, ...], fit: Fit = SQUEEZE) -> tuple[int, int]:
+def shown_size(tall: int, wide: int, shape: tuple[int, ...], fit: Fit) -> tuple[int, int]:
     """Return height and width of the picture inside :func:`fitted`'s result, without a letterbox's borders."""
     height, width = shape[:2]
     if fit != "letterbox":

@@ -9,13 +9,11 @@ from typing import Any
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 
+from podline.base.arrays import Pixels
 from podline.data.fitting import SQUEEZE, fitted
 from podline.data.pictures import picture_of
 from podline.documents.manifest import Fit
-
-Pixels = npt.NDArray[np.uint8]
 
 # At this quality, the files of 644 flower photographs (224 × 224) take a ninth of the bytes of their pixels.
 QUALITY = 90

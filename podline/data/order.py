@@ -16,10 +16,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.arrays import Ids
 from podline.recipes.epochs import Epochs
 
 UInt64 = npt.NDArray[np.uint64]
-Ids = npt.NDArray[np.int64]
 _SORTED = 1 << 22  # above this number of ids a Feistel network permutes them; sorting takes seconds and 39 bytes each
 _ROUNDS = 10  # of the Feistel network; with eight, the order of ten records is measurably uneven
 

@@ -11,10 +11,11 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from podline.base.arrays import Pixels
 from podline.base.errors import SourceError
 from podline.data import bounds
 from podline.data.headers import PictureError
-from podline.data.pictures import AS_IT_IS, Form, Pixels, held_of, limits_of_pixels, picture_of, ready_for_many
+from podline.data.pictures import AS_IT_IS, Form, held_of, limits_of_pixels, picture_of, ready_for_many
 from podline.data.sandbox.child import begin
 from podline.data.sandbox.limits import ParseLimits
 from podline.data.sandbox.pool import Sandbox

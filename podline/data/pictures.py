@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from podline.base.arrays import Pixels
 from podline.data import bounds
 from podline.data.fitting import SQUEEZE, fitted, reduction
 from podline.data.headers import (
@@ -45,8 +46,6 @@ from podline.data.headers import (
 )
 from podline.data.sandbox.limits import ParseLimits
 from podline.documents.manifest import Fit
-
-Pixels = npt.NDArray[np.uint8]
 
 DARK, CLEAR = 1, 2
 """Flags of a picture: all its 16-bit values are below 4,096, though white is 65,535; all its pixels are transparent."""

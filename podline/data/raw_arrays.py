@@ -5,7 +5,7 @@ Child processes import this module and the modules that read files, so these mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from podline.data.decoded_rows import PIXELS, with_checksums
 from podline.data.identity import IDENTITY_BYTES, identities_of
-from podline.data.rawfiles import RawFile
+from podline.data.rawfiles import RawFile, reading
 from podline.data.sandbox.limits import ParseLimits, limits_of
 from podline.documents.manifest import USUAL_KIND
 from podline.store.contract import explained
@@ -73,21 +73,25 @@ def write_parts(read: Callable[..., Iterable[FilePart]], paths: Sequence[Path], 
     """Read a group of files, and write pixels, labels and identities into an empty folder; runs in a sandbox.
 
     Raises:
-        SourceError: a file is damaged.
+        SourceError: a file is damaged or cannot be read.
         StoreError: the folder cannot be written.
     """
     shape, pixels, others = (0, 0, 0), folder / PIXELS, list[Mapping[str, npt.NDArray[np.uint8]]]()
     labels, identities = list[str](), [np.empty(0, f"S{IDENTITY_BYTES}")]
-    with pixels.open("wb") as stream:
-        for part in read(*paths):
+
+    def parts() -> Iterator[FilePart]:
+        with reading(paths[0]):
+            yield from read(*paths)
+
+    with explained("write", pixels), pixels.open("wb") as stream:
+        for part in parts():
             shape = part.images.shape[1:]
             labels.extend(part.labels)
             others.append(part.others)
             for first in range(0, len(part.images), _ROWS):
                 images = np.ascontiguousarray(part.images[first : first + _ROWS])
                 identities.append(identities_of(images))
-                with explained("write", pixels):
-                    stream.write(with_checksums(images).data)
+                stream.write(with_checksums(images).data)
     columns: Any = {name: np.concatenate([each[name] for each in others]) for name in (others[0] if others else ())}
     columns |= {"labels": np.array(labels, np.str_), "identities": np.concatenate(identities)}
     with explained("write", folder):

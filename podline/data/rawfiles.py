@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from podline.base.entry_points import reason
-from podline.base.errors import OutOfMemoryError, PodlineError, SourceError
+from podline.base.errors import OutOfMemoryError, PodlineError, SettingsError, SourceError
 from podline.data.lfs import refuse_lfs_pointer
 from podline.data.shown import printable
 from podline.documents.manifest import SourceFile
@@ -90,6 +90,18 @@ class RawFile(NamedTuple):
     def info(self) -> SourceFile:
         """This file's entry in the manifest."""
         return SourceFile(name=self.name, bytes=self.bytes, sha256=self.sha256)
+
+
+def require_local(folder: Path) -> None:
+    """Refuse an address such as ``gs://bucket/prefix`` as a folder for new files.
+
+    Raises:
+        SettingsError: the path begins like an address.
+    """
+    scheme, *rest = folder.parts or (".",)
+    if scheme.endswith(":"):
+        address = f"{scheme}//{'/'.join(rest)}"
+        raise SettingsError(f"{address} is not a folder on this machine; give a folder, and copy it there afterwards")
 
 
 def md5_of(path: Path) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.arrays import Ids, Pixels
 from podline.base.cores import usable_cores
 from podline.base.errors import ArtifactError
 from podline.base.progress import Reporter, silent
@@ -37,9 +38,6 @@ from podline.documents.shard_table import ShardInfo
 from podline.store.contract import Listed, Store, explained
 from podline.store.folder import FolderStore
 from podline.store.prefetch import in_order
-
-Ids = npt.NDArray[np.int64]
-Pixels = npt.NDArray[np.uint8]
 
 REMEDY = "restore the file, or run `podline convert` again, which replaces only missing and damaged files"
 HASHED_AT_ONCE = 4
@@ -253,8 +251,8 @@ class SplitReader:
         for path, state in self._file_states.items():
             if _file_state(path) != state:
                 raise ArtifactError(
-                    f"{path} was changed while it was read, so the results are discarded; run the command again: "
-                    "it verifies the file and resumes from the last checkpoint"
+                    f"{path} was changed while it was read, so the results are discarded; run the command again: it "
+                    "verifies the file, and a training resumes from the last checkpoint"
                 )
 
 

@@ -20,13 +20,14 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 
+from podline.base.arrays import Ids
 from podline.base.errors import ArtifactError
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.pixels import PixelSums
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo, stored_name
 from podline.documents.shard_table import ShardTable
 from podline.store import digests
-from podline.store.contract import Store
+from podline.store.contract import Store, explained
 
 RECORDS = "records.parquet"
 """The table's name in a data set's folder."""
@@ -42,7 +43,6 @@ _PIXELS = b"pixels"
 _AT_ONCE, _ROW_GROUP = 1 << 17, 1 << 20
 
 pc: Any = pyarrow.compute  # its functions are created at import
-Ids = npt.NDArray[np.int64]
 Digests = npt.NDArray[np.bytes_]
 Texts = npt.NDArray[np.object_]
 _OLDER = "cannot be compared: it was converted by an older Podline; convert the data again"
@@ -186,18 +186,24 @@ def publish_records(store: Store, folder: str, rows: Any, pixels: Mapping[str, P
 
     The rows are those of :func:`rows_of`; ``split`` is null for records that only earlier versions have. ``pixels``:
     split → the sums of its pixels.
+
+    Raises:
+        StoreError: the store or the workspace cannot be written.
     """
     sums = {split: sums.model_dump(mode="json") for split, sums in pixels.items()}
     with store.workspace("records") as workspace:
         path = workspace / RECORDS
-        with pq.ParquetWriter(
-            path,
-            _STORED.with_metadata({_PIXELS: json.dumps(sums).encode()}),
-            compression="zstd",
-            use_dictionary=_TEXTS,  # pyright: ignore[reportArgumentType] (its stub)
-            column_encoding={"position": "DELTA_BINARY_PACKED", "key": "PLAIN", "digest": "PLAIN"},
-            write_statistics=False,
-        ) as file:
+        with (
+            explained("write", path),
+            pq.ParquetWriter(
+                path,
+                _STORED.with_metadata({_PIXELS: json.dumps(sums).encode()}),
+                compression="zstd",
+                use_dictionary=_TEXTS,  # pyright: ignore[reportArgumentType] (its stub)
+                column_encoding={"position": "DELTA_BINARY_PACKED", "key": "PLAIN", "digest": "PLAIN"},
+                write_statistics=False,
+            ) as file,
+        ):
             for first in range(0, max(1, len(rows)), _ROW_GROUP):
                 file.write_table(rows[first : first + _ROW_GROUP].cast(_STORED).combine_chunks())
         info = FileInfo(file=RECORDS, bytes=path.stat().st_size, sha256=digests.of_file(path))

@@ -30,14 +30,15 @@ class RunEvaluation(Frozen, Generic[F_co]):
         run: the training run.
         dataset: the data set's name.
         fingerprint: the data set's fingerprint.
-        weights_sha256: the identity of the evaluated weights.
+        weights_sha256: sha256 of the evaluated weights, which identifies the model.
         split: the evaluated split.
         trained: the model's metrics on the split.
         untrained: the metrics of the same network with random weights, on the same split.
         seen: the model's metrics on training examples without augmentation.
         guessing: the main metric of answers that ignore the image, with its 95 % range.
-        better_than_guessing: whether the trained model's main metric is better than the range of ``guessing``.
-        learned: whether the model is better than guessing on training examples. If it is better only there, it needs
+        better_than_guessing: the sanity check: by default, whether the trained model's main metric is better than the
+            range of ``guessing``; for a pose network, see :class:`podline.kinds.pose.document.PoseEvaluation`.
+        learned: whether the model passes the same check on training examples. If it is better only there, it needs
             more training images; if it is not, it has learned nothing.
     """
 
@@ -61,7 +62,7 @@ class RunEvaluation(Frozen, Generic[F_co]):
         """Return ``evaluation`` itself, typed as this class.
 
         Raises:
-            ArtifactError: the evaluation is of a different kind of task.
+            ArtifactError: the evaluation is not of this class's kind of task.
         """
         if isinstance(evaluation, cls):
             return evaluation

@@ -31,14 +31,15 @@ class Crowned(Frozen):
 
     Attributes:
         number: number of the change, from 1.
-        action: kind of the change: by the rules, by a person against the rules, or by a rollback of a later champion.
+        action: kind of the change: by the rules, with ``--anyway``, or by a rollback of a later champion.
         run: the run of the model.
         weights_sha256: sha256 of the model's weights.
         dataset: name of the data set on which the model was trained.
         fingerprint: fingerprint of this data set.
         reason: the reason that a person gave; may be empty.
-        reference: whether later candidates are compared with this model: it is better than the previous reference, or
-            a person promoted it against the rules.
+        reference: whether the model became the reference: it was significantly better than the previous one, or was
+            promoted with ``--anyway``. The newest such entry that is not rolled back is the reference; without one, the
+            first champion.
         time: Unix time.
         token: a unique value, so that two equal changes differ.
     """
@@ -90,12 +91,12 @@ class Candidate(NamedTuple):
 
 
 def recipes(store: Store) -> list[str]:
-    """Return the recipes that have a champion."""
+    """Return the names of the recipes that have a champion, sorted."""
     return recipes_among(store.list(FOLDER))
 
 
 def recipes_among(names: Iterable[str]) -> list[str]:
-    """Return the recipes of those files that belong to a champion's history, given names of files in the store."""
+    """Return the names of the recipes whose champion's history has one of these files of the store, sorted."""
     return sorted({name.split("/")[1] for name in names if HISTORY.has(name)})
 
 
@@ -148,10 +149,11 @@ def champion(store: Store, recipe: str) -> Crowned | None:
 
 
 def require_never_champion(store: Store, recipe: str, run: str) -> None:
-    """Refuse to train a run again whose model was ever the champion, because the new weights could differ.
+    """Refuse to train a run again whose model was ever the recipe's champion, because the new weights could differ.
 
     Raises:
         SettingsError: the run was a champion.
+        ArtifactError: see :func:`history`.
     """
     for entry in history(store, recipe):
         if entry.run == run:
@@ -170,6 +172,7 @@ def crown(
     Raises:
         OvertakenError: the champion has changed since the decision.
         StoreError: the entry cannot be written.
+        ArtifactError: the champion has changed, and the history is damaged.
     """
     entry = Crowned(
         number=before.number + 1 if before else 1,
@@ -195,8 +198,9 @@ def roll_back(store: Store, recipe: str, reason: str = "") -> Crowned:
     """Make the previous champion the champion again; a second call restores the champion before that.
 
     Raises:
-        StoreError: there is no previous champion.
+        StoreError: there is no previous champion, or the entry cannot be written.
         OvertakenError: the champion changed meanwhile.
+        ArtifactError: see :func:`history`.
     """
     entries = history(store, recipe)
     line = standing(entries)

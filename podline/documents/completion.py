@@ -3,7 +3,8 @@
 The sizes and checksums of a data set's files are in its manifest; the completion record has only publication times.
 
 A completion record is the file ``<folder>/stages/<stage>.json``, published last. If it exists, the next call of the
-stage returns the earlier result. ``podline store verify`` and all readers compare the files with its checksums.
+stage with the same spec returns the earlier result, unless a file was damaged. ``podline store verify`` and
+:func:`read_artifact` compare the files with its checksums.
 """
 
 from __future__ import annotations
@@ -98,7 +99,11 @@ def read_completion(store: Store, folder: str, stage: str) -> Completion:
 
 
 def artifact_of(store: Store, name: str) -> Artifact:
-    """Return size, sha256 and publication time of a published file; reads the whole file."""
+    """Return size, sha256 and publication time of a published file; may read the whole file.
+
+    Raises:
+        StoreError: the file is missing, or cannot be read.
+    """
     found = store.find(name)
     if found is None:
         raise StoreError(f"{store.where(name)} is missing, although it was written just now")
@@ -132,27 +137,29 @@ def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None
 def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
     """Read a small file that a stage wrote, and verify its sha256 against the stage's completion record.
 
-    Without a completion record in ``folder``, for example of an unfinished stage, the file is not verified.
+    Without a completion record in ``folder``, as of an unfinished stage, or if the record does not list the file, the
+    file is not verified.
 
     Raises:
         StoreError: the file cannot be read.
-        ArtifactError: the file has changed.
+        ArtifactError: the file has changed, or the completion record is damaged.
     """
     data = store.read_bytes(name)
     _require(store, folder, stage, name, lambda: digests.of_bytes(data))
     return data
 
 
-def read_artifact_model(store: Store, folder: str, stage: str, name: str, model: type[Document], noun: str) -> Document:
-    """Read a stage's JSON document, ``folder/name``, and validate it as ``model``; see :func:`read_artifact`.
+def read_artifact_model(store: Store, folder: str, name: str, model: type[Document], noun: str) -> Document:
+    """Read a training's JSON document, ``folder/name``, and validate it as ``model``; see :func:`read_artifact`.
 
-    Messages call the document ``noun``, such as "a model description". A document of another class is an ArtifactError.
+    Messages call the document ``noun``, such as "a model description". A document that does not fit ``model`` is an
+    ArtifactError.
     """
     try:
-        return model.model_validate_json(read_artifact(store, folder, stage, f"{folder}/{name}"))
+        return model.model_validate_json(read_artifact(store, folder, "train", f"{folder}/{name}"))
     except ValueError as error:
         where = store.where(f"{folder}/{name}")
-        raise ArtifactError(f"{where} is not {noun} ({error}); {stage} the run again") from error
+        raise ArtifactError(f"{where} is not {noun} ({error}); train the run again") from error
 
 
 def local_artifact(store: Store, folder: str, stage: str, name: str) -> Path:

@@ -67,7 +67,7 @@ class InitialWeights(Frozen):
 def read_initial_weights(store: Store, folder: str) -> InitialWeights:
     """Read a run's ``initial_weights.json``; raises the errors of :func:`read_artifact_model`."""
     noun = "a description of initial weights"
-    return read_artifact_model(store, folder, "train", INITIAL_WEIGHTS, InitialWeights, noun)
+    return read_artifact_model(store, folder, INITIAL_WEIGHTS, InitialWeights, noun)
 
 
 def _named(names: Sequence[str]) -> str:

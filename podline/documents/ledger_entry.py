@@ -37,7 +37,7 @@ class CodeVersion(Frozen):
 
 
 class Split(Frozen):
-    """A split of the data set: the number of records, and the sha256 of the ordered records."""
+    """A split of the data set: the number of records, and a sha256 that changes with the records or their order."""
 
     records: int
     sha256: str
@@ -54,9 +54,9 @@ class SplitChange(Frozen):
     """The changes of a split.
 
     Attributes:
-        added: records with a new image.
+        added: records whose image was not in the split.
         removed: records whose image is no longer in the split.
-        relabelled: records with the same image but another label, or other annotated people.
+        relabelled: records with the same image but another label, other labels or other annotated people.
     """
 
     added: ChangedRecords = ChangedRecords()
@@ -89,9 +89,9 @@ class Data(Frozen):
         converter: the settings that determine the data set's bytes.
         source: sha256 of the names, sizes and contents of the source's files.
         splits: the splits by name.
-        classes: number of classes.
+        classes: number of classes; 0 for data without classes.
         quarantined: number of source records that the conversion omitted.
-        change: change since the previous run; None for the first run.
+        change: change since the previous run; None for the first run, and before the training.
     """
 
     dataset: str
@@ -225,7 +225,7 @@ class Training(Frozen):
             unknown.
         ending: description of an early end or a restored state; empty for a training with neither.
         load: CPU load since the last interruption, or None.
-        annealing: summary of annealing; None for other schedules.
+        annealing: summary of annealing; None for other schedules, and without a decision.
     """
 
     steps: int
@@ -252,8 +252,8 @@ class Outcome(Frozen):
         examples: number of evaluated examples.
         metrics: metrics with 95 % intervals.
         untrained: the main metric of the network with random weights.
-        parts: the accuracy of each class, or the PCK of each joint (the share of predictions close to the annotation),
-            with Wilson's interval.
+        parts: figures with 95 % intervals: the accuracy of each class, the average precision of each label, or the PCK
+            of each joint (share of predictions close to the annotation); empty for other kinds of task.
         parameters: number of parameters of the model.
         model_bytes: size of the weights file.
         weights_sha256: sha256 of the model's weights.
@@ -282,7 +282,8 @@ class Origin(Frozen):
 
     Attributes:
         recipe: name of the recipe.
-        settings: all settings in two groups: ``recipe``, and ``machine`` for where and how the training ran.
+        settings: the settings in two groups: ``recipe``, and ``machine`` for where and how the training ran, without
+            paths and URLs.
         overridden: dotted path → value of the settings that differ from the recipe of this name.
         seeds: seeds of the recipe (weights, order, augmentation, dropout) and of the data (order in shards).
         code: version of the code.
@@ -304,12 +305,13 @@ class PromotionSummary(Frozen):
 
     Attributes:
         verdict: the decision in one word.
-        reason: why the model is refused or undecided, in one line; empty for a champion.
+        reason: why the model is refused or undecided, in one line; empty for a champion, except for a refusal that
+            ``--anyway`` overruled.
         reference: the run with which the model was compared; empty for the first champion.
-        thresholds: the changes of a metric at which a model is promoted or refused, as text.
+        thresholds: the changes of a metric at which a model is promoted or refused, as text; empty if not compared.
         floor: the value of the main metric at which the model would be refused; None without a comparison.
         compared: if the two models have different data: the number of compared test examples, and the metrics on new
-            test examples, as text.
+            test examples, as text; else empty.
     """
 
     verdict: Verdict
@@ -321,7 +323,7 @@ class PromotionSummary(Frozen):
 
 
 class Entry(Origin):
-    """A run that ended. If it reused an earlier training, the fields of :class:`Origin` describe that training.
+    """A run that ended. If it reused a training, ``settings``, ``code`` and ``environment`` are that training's.
 
     Attributes:
         name: name of the entry; see :func:`podline.ledger.ledger.name_of`.
@@ -335,7 +337,7 @@ class Entry(Origin):
             ended flow run (``retry``). A restart after a crash does not change the value.
         schedule: the deployment whose schedule or automation made the flow run, or empty.
         run: name of the run and of its folder under ``runs``; empty without a training.
-        stages: name → time of the stages that ended, in order.
+        stages: name → time of the stages that succeeded, in order.
         waiting: waiting times by cause.
         retries: retries of stages, in order.
         spent: class of time → seconds, from the due time to the end of the run; see

@@ -37,7 +37,7 @@ def _hash_of(path: Path, length: int) -> Any:
 
 
 class MetricsLog:
-    """Appends lines to a run's ``metrics.jsonl``.
+    """Appends lines to a run's ``metrics.jsonl``. Call :meth:`cut` before the first line.
 
     :meth:`write` flushes every line to the operating system; :meth:`mark` also waits for the disk (fsync).
     """
@@ -55,6 +55,7 @@ class MetricsLog:
 
         Raises:
             ArtifactError: the content has changed.
+            StoreError: the file cannot be read.
         """
         with explained("read", self.path):
             found, length = _hash_of(self.path, mark.bytes), self.path.stat().st_size

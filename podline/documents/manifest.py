@@ -1,6 +1,7 @@
-"""The manifest of a data set: every file, field and statistic; a conversion publishes it last.
+"""The manifest of a data set: every file, field and statistic; published after all other files of the data set.
 
-The manifest depends only on the source's bytes and the converter's settings, not on the number of workers.
+The manifest depends only on the source's bytes, the converter's settings and the version whose shards it reuses, not on
+the number of workers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ APART = tuple(reversed(list(itertools.combinations(SPLITS, 2))))
 LAYOUT_VERSION = 1
 MANIFEST = "manifest.json"
 ORDER = "identity"
-"""The value of ``converter`` for records sorted by the images' identities; Podline 1.0 used another order."""
+"""The value of ``converter['order']`` for records sorted by the images' identities; Podline 1.0 had another order."""
 MANY_CLASSES = 128
 # The folder, in a data set's folder, with a JSON document about each shard.
 SHARD_RECORDS = "shards"
@@ -150,9 +151,7 @@ class Manifest(Frozen):
     read: int
     written: int
     quarantined: tuple[Quarantined, ...]
-    counted: dict[str, int] = omitted(
-        {}, description="rule → number of written records to which the converter applied it"
-    )
+    counted: dict[str, int] = omitted({}, description="rule → how often the converter applied it to written records")
     kind: str = omitted(
         USUAL_KIND, description="kind of task, which defines the targets in records; omitted for classification"
     )
@@ -219,7 +218,7 @@ class Manifest(Frozen):
 
     @property
     def bytes(self) -> int:
-        """Return the size of all shards, in bytes."""
+        """Return the size of all shards, older ones included and indexes excluded, in bytes."""
         return sum(split.every_shard.bytes for split in self.splits)
 
     @property
@@ -266,7 +265,7 @@ def has_many_shards(manifest: Manifest) -> bool:
 
 
 def split_in_words(split: str) -> str:
-    """Return the adjective for examples of a split: ``training``, ``validation`` or ``test``."""
+    """Return the word for a split before "examples": ``training`` for ``train``, else the split's name."""
     return "training" if split == TRAIN else split
 
 
@@ -322,7 +321,8 @@ def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:
 
     Raises:
         StoreError: the manifest is missing, or cannot be read.
-        ArtifactError: the file is not a manifest of this layout version, has changed, or has another digest.
+        ArtifactError: the file is not this folder's manifest, is of another layout version, was changed after its
+            publication, or does not have the given digest.
     """
     name = f"{folder}/{MANIFEST}"
     manifest, found = _read(store, name)

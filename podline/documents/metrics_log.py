@@ -1,10 +1,10 @@
 """``metrics.jsonl`` and ``events.jsonl``: the measurements and events of a run. Needs no TensorFlow.
 
-``metrics.jsonl`` has one line for every stretch of steps, every evaluation and every decision, in order. A checkpoint
-records the file's length and checksum. A resumed run truncates the file to this length, so an interruption leaves
-neither a gap nor a repetition.
+``metrics.jsonl`` has one line for every stretch of steps, every evaluation, decision and requested stop, and for the
+beginning and the end of every finding, in order. A checkpoint records the file's length and checksum. A resumed run
+truncates the file to this length, so an interruption leaves neither a gap nor a repetition.
 
-``events.jsonl`` records all events, including interruptions, and is never truncated.
+``events.jsonl`` records all events, including interruptions, and complete lines are never removed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ METRICS = "metrics.jsonl"
 EVENTS = "events.jsonl"
 Line = TypeVar("Line")
 
-# Classifiers report an accuracy, pose networks measures.
+# Models of classes and of labels report an accuracy, other models measures.
 _ACCURACY: Any = Field(default=math.nan, exclude_if=math.isnan)
 
 
@@ -50,7 +50,8 @@ class StepsLine(_Line):
     Attributes:
         epoch: number of passes over the data.
         loss: mean of ``losses``.
-        accuracy: top-1 accuracy on the augmented examples of the stretch; NaN, and not in the file, without classes.
+        accuracy: share of right answers on the augmented examples of the stretch: classes, or all labels; NaN, and not
+            in the file, for other kinds of task.
         learning_rate: learning rate of the stretch's last step.
         gradient_norm: Euclidean norm of the gradient, which is summed over the replicas, before ``clip_norm``; mean
             over the stretch's steps.
@@ -59,8 +60,8 @@ class StepsLine(_Line):
         waiting: share of the stretch's time that the device waited for input, 0…1.
         seconds: time spent in training steps so far, over all starts of the run.
         losses: the loss of each step (float32 on the device); the last value belongs to step number ``step``.
-        measures: for a pose network, instead of an accuracy: ``<stage>/loss`` and the metrics of
-            :func:`podline.kinds.pose.stage_measures.stage_figures`.
+        measures: the objective's measures, instead of an accuracy; for a pose network, ``<stage>/loss`` and the metrics
+            of :func:`podline.kinds.pose.stage_measures.stage_figures`.
         spans: class of time → seconds that this process has spent so far, outside of training steps.
     """
 
@@ -80,16 +81,16 @@ class StepsLine(_Line):
 
 
 class EvaluationLine(_Line):
-    """An evaluation during training, on every example of a split once, with the averaged weights if there are any.
+    """An evaluation during training, on every held-out example once, with the averaged weights if there are any.
 
     Attributes:
         epoch: number of passes over the data.
-        split: the evaluated split.
+        split: ``validation``, also for held-out training examples; ``test`` if no examples are held out.
         examples: number of evaluated examples.
         loss: mean over the examples, without label smoothing and without the model's penalties.
-        accuracy: top-1 accuracy over the examples.
+        accuracy: see :class:`StepsLine`, without augmentation.
         seconds: duration of the evaluation.
-        measures: see :class:`StepsLine`.
+        measures: see :class:`StepsLine`; also the measures of ``held_out_measures`` in the recipe.
         spans: see :class:`StepsLine`.
     """
 
@@ -108,10 +109,10 @@ class PlateauLine(_Line):
     """The decision of ReduceLROnPlateau after an evaluation; the last such line contains the schedule's whole state.
 
     Attributes:
-        value: the monitored metric (lower is better) in this evaluation.
-        best: the lowest value so far.
-        stalled: number of consecutive evaluations without an improvement, including this one.
-        cooling: number of following evaluations that do not count as stalled.
+        value: the monitored metric in this evaluation.
+        best: the best value so far that was a sufficient improvement.
+        stalled: number of consecutive evaluations without an improvement, including this one; 0 after a lowering.
+        cooling: Keras's counter of the cool-down: the following ``cooling`` - 1 evaluations do not count as stalled.
         lowered: whether this decision lowered the learning rate.
         factor: the factor by which the schedule's learning rate is multiplied from now on.
     """
@@ -158,13 +159,13 @@ class EarlyStopLine(_Line):
     """The decision of early stopping after an evaluation; the last such line contains its whole state.
 
     Attributes:
-        value: the monitored metric (lower is better) in this evaluation.
-        best: the lowest value so far.
-        state: number of the step whose state will be restored: the step with the best loss, or the latest step whose
-            error is at most a standard error above the best.
-        stalled: number of consecutive evaluations without an improvement, including this one.
+        value: the monitored metric in this evaluation.
+        best: the best value so far that was a sufficient improvement.
+        state: number of the step whose state will be restored: the step with the best value; for ``error``, the latest
+            step whose error is at most a standard error above the best.
+        stalled: number of consecutive evaluations without an improvement, including this one; 0 before the last phase.
         stopped: whether the run ends early at this step.
-        restored: whether the run has ended and restored ``state``.
+        restored: whether the run ends at this step with the state of step ``state``.
     """
 
     kind: Literal["early_stop"] = "early_stop"
@@ -189,7 +190,7 @@ FindingKind = Literal[
 
 
 class FindingLine(_Line):
-    """The begin or the end of a problem in a running training; :mod:`podline.training.findings` has the rules.
+    """The beginning or the end of a problem in a running training; :mod:`podline.training.findings` has the rules.
 
     Attributes:
         finding: name of the rule.
@@ -279,7 +280,7 @@ def rejected_steps(lines: Iterable[MetricsLine]) -> set[int]:
 
 
 def figures_of(line: StepsLine | EvaluationLine | DecisionLine | StopLine) -> dict[str, float]:
-    """Return the numbers of a line by the names of their series, such as ``train/loss``."""
+    """Return the numbers of a line by the names of their series, such as ``train/loss``; none for a stop."""
     group = line.split if isinstance(line, EvaluationLine) else line.kind
     figures = {name: getattr(line, name) for name in _FIGURES[line.kind]}
     if isinstance(line, StepsLine | EvaluationLine) and line.measures:

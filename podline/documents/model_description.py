@@ -100,4 +100,4 @@ class ModelDescription(Frozen, extra="ignore"):
 
 def read_description(store: Store, folder: str) -> ModelDescription:
     """Read the description of a run's model; raises the errors of :func:`read_artifact_model`."""
-    return read_artifact_model(store, folder, "train", DESCRIPTION, ModelDescription, "a model description")
+    return read_artifact_model(store, folder, DESCRIPTION, ModelDescription, "a model description")

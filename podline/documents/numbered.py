@@ -47,11 +47,12 @@ class Series(Generic[Document]):
 
         Raises:
             ArtifactError: a document is damaged.
+            StoreError: a document cannot be read.
         """
         return list(self._after(0, store, of).values())
 
     def append(self, store: Store, of: str, make: Callable[[int, Sequence[Document]], Document | None]) -> int:
-        """Publish a document under the next number; return the newest document's number.
+        """Publish a document under the next number; return the newest document's number, 0 if there is none.
 
         Args:
             store: the store.

@@ -24,8 +24,9 @@ class Check(Frozen):
         rule: name of the rule.
         name: name of the metric, class, joint or file.
         measure: the metric in whose unit the values are; empty for a rule without a statistical test.
-        before: the reference's value: the mean over the trainings of the reference's recipe, or None.
-        after: the candidate's value.
+        before: the reference's value, for a statistical test the mean over the trainings of the reference's recipe; for
+            an exported file, the largest allowed difference; None for rules without a reference.
+        after: the candidate's value; None if there is none.
         promoted_to: the lowest change that is good enough. A change is negative if the candidate is worse, also for a
             metric whose lower values are better. None for a rule without a statistical test.
         refused_from: a candidate whose change is below this value is significantly worse.
@@ -35,10 +36,11 @@ class Check(Frozen):
             answers; variance between trainings due to the seed.
         refused: whether the rule refuses the model.
         warned: whether the rule only warns, where it would otherwise refuse the model or leave it undecided.
-        shown: whether the value is good enough.
+        shown: whether the value is shown to be good enough, or the rule only warns. A check that is neither shown nor
+            refused is undecided.
         better: whether the value is significantly better.
-        more_trainings: number of further trainings of the reference's recipe that would probably lead to a decision; 0
-            if no number would.
+        more_trainings: for an undecided check, the number of further trainings of the reference's recipe that lead to a
+            decision at the same change; else, or if no number does, 0.
         message: description of the result.
     """
 
@@ -60,7 +62,7 @@ class Check(Frozen):
 
     @property
     def undecided(self) -> bool:
-        """Return whether the test is undecided: the value is neither significantly worse nor good enough."""
+        """Return whether the test is undecided: the value is neither shown to be good enough, nor refused."""
         return not (self.refused or self.shown)
 
     @property
@@ -78,7 +80,7 @@ class ExportedFile(Frozen):
         images: number of images with which the outputs were compared.
         difference: largest difference between the outputs; None if an output is missing or not finite.
         allowed: largest allowed difference.
-        problem: why outputs are missing; empty if there are outputs.
+        problem: why ``difference`` is None; empty if it is not.
     """
 
     form: Literal["keras", "savedmodel", "tflite"]
@@ -106,8 +108,9 @@ class ComparedExamples(Frozen):
         fresh: number of fresh examples.
         all_count: whether the models are compared on the fresh examples too, because too few examples are shared.
         measure: the main metric as text.
-        shared_before: the reference's main metric on shared examples with its interval; None without fresh examples.
-        shared_after: the candidate's main metric on shared examples; None without fresh examples.
+        shared_before: the reference's main metric on shared examples with its interval; None without fresh or without
+            shared examples.
+        shared_after: the candidate's main metric on shared examples; None in the same cases.
         fresh_before: the reference's main metric on fresh examples; None without fresh examples.
         fresh_after: the candidate's main metric on fresh examples; None without fresh examples.
     """
@@ -140,7 +143,10 @@ class ComparedExamples(Frozen):
         return f"{text}; on the {self.fresh:,} that are only in {self.after}: {figures}"
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return a row for the shared and one for the fresh examples: description, number, ``after``, ``before``."""
+        """Return a row for the shared and one for the fresh examples: description, number, ``after``, ``before``.
+
+        A row without figures is left out.
+        """
         rows = [
             ("also in the reference's data", self.shared, self.shared_after, self.shared_before),
             ("not in the reference's data", self.fresh, self.fresh_after, self.fresh_before),
@@ -157,15 +163,17 @@ class Promotion(Frozen):
         weights_sha256: sha256 of the model's weights.
         reference: the run with which the model was compared, or empty.
         champion: the run of the champion at that time, or empty.
-        known: the runs with which the model was compared: the reference, and further trainings of its recipe.
-        better: whether the model is significantly better, and so becomes the reference.
+        known: the runs with which the model was compared: the reference, and further trainings of its recipe; empty
+            without a comparison.
+        better: whether the main metric is significantly better; if the model is promoted too, it is the new reference.
+            False for a champion that did not become the reference at its promotion.
         measure: name of the main metric.
-        thresholds: the changes of a metric at which a model is promoted or refused, as text.
-        promoted: whether the model became the champion.
-        anyway: whether a person promoted the model against the rules.
+        thresholds: the changes of a metric at which a model is promoted or refused, as text; empty if not compared.
+        promoted: whether the model became the champion, or would have without ``--dry-run``.
+        anyway: whether the promotion was called with ``--anyway``; rules may have refused the model.
         undecided: whether no rule refuses the model, but a rule is undecided, so that it did not become the champion.
-        number: number of the entry in the champion's history; 0 without one.
-        checks: results of all rules: first refusals, then undecided rules, then warnings.
+        number: number of the entry in the champion's history; 0 if the model is not promoted.
+        checks: results of all rules: first refusals, then undecided rules, then warnings, then the others.
         exports: the exported formats of the model.
         compared: the compared examples if the data differ, else None.
     """
@@ -194,7 +202,7 @@ class Promotion(Frozen):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """The messages of the first few rules that refuse the model, and the names of the other refusing rules."""
+        """The messages of the first three refusals, and a text with the names of further refusals, if there are any."""
         shown, more = self.refusals[:_NAMED], self.refusals[_NAMED:]
         names = [", ".join(check.name for check in more)]
         return (*(check.message for check in shown), *(f"also refused because of {each}" for each in names if each))
@@ -232,7 +240,10 @@ class Promotion(Frozen):
         return f"{named}. {doubt}: {advice}"
 
     def more_trainings(self) -> int:
-        """Return how many more trainings of the reference's recipe would lead to a decision; 0 if no number would."""
+        """Return how many more trainings of the reference's recipe would lead to a decision.
+
+        0 if no number would, or the promotion is decided.
+        """
         wanted = [check.more_trainings for check in self.open] if self.undecided else []
         return max(wanted, default=0) if all(wanted) else 0
 
@@ -259,7 +270,7 @@ class Promotion(Frozen):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return notes on the decision: the main metric, warnings, the compared examples, and the thresholds."""
+        """Return notes: the main metric unless it is refused or undecided, warnings, compared examples, thresholds."""
         main = (check.message for check in self.checks if check.rule == "main" and check.shown and not check.refused)
         warnings = (f"warning: {check.message}" for check in self.checks if check.warned)
         compared = self.compared.sentence() if self.compared else ""

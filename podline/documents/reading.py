@@ -20,7 +20,7 @@ def read_model(store: Store, name: str, model: type[Document], noun: str, remedy
 
     Raises:
         StoreError: the document does not exist, or cannot be read.
-        ArtifactError: the document is damaged, or of another class.
+        ArtifactError: the document is damaged, or does not fit ``model``.
     """
     document = store.read_json(name, remedy)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from podline.base.errors import StoreError
 from podline.base.frozen import Frozen, omitted
+from podline.base.plurals import plural
 from podline.documents.metric import Metric
 from podline.documents.reading import read_model
 from podline.store.contract import Store
@@ -20,8 +21,8 @@ class Suspect(Frozen):
         image: the image's identity, see :mod:`podline.data.identity`; in a published data set, the hash of its pixels.
         file: the image's name in the source; empty if unknown.
         label: the class in the data set.
-        suggested: the class with the highest probability, or the class of the near-duplicate.
-        believed: the models' probability of ``label``.
+        suggested: the other class with the highest probability, or the class of the near-duplicate.
+        believed: the probability of ``label`` by the model that left the record out, or by the mean of all models.
         wrong: the probability that ``label`` is wrong.
         repeats: the near-duplicate with another label, such as ``train[3]``, or empty.
     """
@@ -37,7 +38,7 @@ class Suspect(Frozen):
     file: str = omitted("")
 
     def words(self) -> str:
-        """Return text: the record, its label, the suggested class, and why the label may be wrong."""
+        """Return as text the record, its label, the suggested class, and why the label may be wrong."""
         why = f"nearly repeats {self.repeats}" if self.repeats else f"wrong with probability {100 * self.wrong:.0f} %"
         where = f"{self.split}[{self.record}]{f' ({self.file})' if self.file else ''}"
         return f"{where} is labelled {self.label}, suggested {self.suggested}: {why}"
@@ -50,9 +51,9 @@ class SplitSuspects(Frozen):
         split: name of the split.
         examples: number of records in the split.
         expected: estimated number of wrong labels in the whole split.
-        precision: estimated share of wrong labels among the suspects; None if no label is expected to be wrong.
-        suspects: suspects, the most probable first.
-        pairs: near-duplicates with different labels; the estimates do not include them.
+        precision: estimated share of wrong labels among the suspects; None without suspects.
+        suspects: suspects, the most doubtful first; empty if too few labels are expected to be wrong.
+        pairs: near-duplicates with different labels, which may be suspects too.
     """
 
     split: str
@@ -66,7 +67,7 @@ class SplitSuspects(Frozen):
         """Return the estimate as text."""
         pairs = f"; {len(self.pairs):,} near-duplicates with different labels" if self.pairs else ""
         if self.precision is None:
-            return f"{self.split}: no wrong labels expected among {self.examples:,}{pairs}"
+            return f"{self.split}: no suspects among {plural(self.examples, 'label')}{pairs}"
         value, low, high = (
             round(100 * each) for each in (self.precision.value, self.precision.low, self.precision.high)
         )
@@ -103,7 +104,7 @@ def newest_suspects(store: Store, dataset: str) -> tuple[str, SuspectsDocument]:
     """Return the folder and the document of the newest search in a data set.
 
     Raises:
-        StoreError: the data set was never searched.
+        StoreError: the data set was never searched, or the document cannot be read.
         ArtifactError: the document is damaged.
     """
     found = [file for file in store.listing(f"{FOLDER}/{dataset}") if file.name.split("/")[3:] == [DOCUMENT]]

@@ -23,7 +23,8 @@ class Version(Frozen):
         number: number of the version, from 1.
         fingerprint: fingerprint of the version's folder.
         content: fingerprint of the conversion that wrote these records; a compaction changes only ``fingerprint``.
-        base: fingerprint of the previous version, whose shards may be reused; empty if all shards are new.
+        base: fingerprint of the version with which the records are compared; its shards may be reused. Empty for a
+            first conversion.
         added: number of records added since the base; without a base, number of all records.
         removed: number of records removed since the base.
         relabelled: number of records with changed targets or pixels.
@@ -51,8 +52,12 @@ def versions(store: Store, dataset: str) -> list[Version]:
 def publish_version(store: Store, dataset: str, version: Version) -> Version:
     """Publish a version under the next number, unless the newest version has the same fingerprint.
 
+    Returns:
+        The version with its number; if nothing was published, with the number of the newest version.
+
     Raises:
         OtherWriterError: another process has become the writer of the version's folder.
+        ArtifactError: the document of an earlier version is damaged.
     """
     writer = writer_of(store, f"datasets/{dataset}/{version.fingerprint}")
 
@@ -80,6 +85,7 @@ def version_of(store: Store, dataset: str, number: str) -> Version:
 
     Raises:
         StoreError: the version does not exist.
+        ArtifactError: the document of a version is damaged.
     """
     known = versions(store, dataset)
     for version in known:

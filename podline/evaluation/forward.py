@@ -24,14 +24,14 @@ from podline.training.export import load_model
 _NEWS_SECONDS = 1.0
 _TIMED = 9
 
-Answers = Callable[[EvaluationInput], Iterator[tuple[Any, dict[str, Array]]]]
+Forward = Callable[[EvaluationInput], Iterator[tuple[Any, dict[str, Array]]]]
 """A function from an input to an iterator of (model outputs, the records' other fields), NumPy arrays, by batch."""
 
 
 def answers_of(
     model: Callable[..., Any], strategy: tf.distribute.Strategy, part: Callable[[Any], Any] = lambda answer: answer
-) -> Answers:
-    """Return a model as a function from an input to the outputs of each batch; see :data:`Answers`.
+) -> Forward:
+    """Return a model as a function from an input to the outputs of each batch; see :data:`Forward`.
 
     Args:
         model: a model that takes uint8 images (n, height, width, channels).

@@ -81,14 +81,14 @@ class Predictor:
         reader: prepares pictures and formats answers.
     """
 
-    def __init__(self, store: Store, run: str, reporter: Reporter, threshold: float | None = None) -> None:
+    def __init__(self, store: Store, run: str, reporter: Reporter, threshold: float | None) -> None:
         """Open a run.
 
         Args:
             store: the store with the run.
             run: the run's name.
             reporter: warns if no evaluation chose a threshold.
-            threshold: least score of people or probability of labels; by default the run's evaluation chose it.
+            threshold: least score of people or probability of labels; None for that of the run's evaluation.
 
         Raises:
             StoreError: there is no such run, or no data set of it.

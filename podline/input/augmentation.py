@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.base import entry_points
+from podline.base.arrays import Ids, Pixels
 from podline.base.errors import SettingsError
 from podline.base.frozen import Json
 from podline.data.records import IMAGE
@@ -28,8 +29,6 @@ from podline.input.rand_augment import rand_augmented
 from podline.recipes.parts import AUGMENTATIONS
 from podline.recipes.settings import AugmentationSettings, Recipe
 
-Images = npt.NDArray[np.uint8]
-Ids = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
 
 # Number of images per step: few enough that intermediate arrays stay in the processor's cache and in memory that NumPy
@@ -38,8 +37,8 @@ _BLOCK = 128
 
 
 def augment(
-    images: Images, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, fill: npt.NDArray[np.uint8]
-) -> Images:
+    images: Pixels, ids: Ids, settings: AugmentationSettings, seed: int, epoch: int, fill: npt.NDArray[np.uint8]
+) -> Pixels:
     """Return copies of images, uint8 (n, height, width, channels), augmented as the settings say; the shape stays.
 
     ``ids`` are the examples' ids, (n,), see :meth:`podline.data.order.TrainingOrder.batch`; ``fill`` is the colour of
@@ -102,7 +101,7 @@ def scaled_shape(shape: tuple[int, ...], longer: int) -> tuple[int, int, int]:
     return max(round(factor * height), 1), max(round(factor * width), 1), channels
 
 
-def resized(images: Images, shape: tuple[int, ...]) -> Images:
+def resized(images: Pixels, shape: tuple[int, ...]) -> Pixels:
     """Resize images (n, height, width, channels) to ``shape``: area averages to shrink, linear to enlarge."""
     if images.shape[1:] == tuple(shape):
         return images
@@ -166,7 +165,7 @@ def _require_fit(settings: AugmentationSettings, height: int, width: int, channe
             )
 
 
-def _resized_crops(images: Images, smallest: float, ratio: float, chance: Chance) -> Images:
+def _resized_crops(images: Pixels, smallest: float, ratio: float, chance: Chance) -> Pixels:
     """Crop a random window from each image, and resize the window linearly to the image's size.
 
     Szegedy et al.: "Going deeper with convolutions", CVPR 2015, section 6. A window is at most as long as its image.
@@ -187,7 +186,7 @@ def _resized_crops(images: Images, smallest: float, ratio: float, chance: Chance
     return made
 
 
-def _erase(images: Images, probability: float, chance: Chance) -> None:
+def _erase(images: Pixels, probability: float, chance: Chance) -> None:
     """Fill a rectangle of randomly chosen images with noise, in place: 2 to 33 % of the area, aspect ratio up to 3.3.
 
     Zhong et al.: "Random Erasing Data Augmentation", AAAI 2020. Parts outside the image are cut off.
@@ -199,7 +198,7 @@ def _erase(images: Images, probability: float, chance: Chance) -> None:
         images[place][covered[place]] = chance.noise("noise", place, math.prod(size)).reshape(size)
 
 
-def _cropped(images: Images, pad: int, chance: Chance) -> Images:
+def _cropped(images: Pixels, pad: int, chance: Chance) -> Pixels:
     """Cut a window of the original size, uniformly placed, from each image with a reflected border."""
     count, height, width, channels = images.shape
     padded = np.pad(images, ((0, 0), (pad, pad), (pad, pad), (0, 0)), mode="reflect")
@@ -221,7 +220,7 @@ def _mirrored(chance: Chance, *, alternate: bool) -> npt.NDArray[np.bool_]:
     return chance.below("flip", 2) == 1
 
 
-def _flip(images: Images, chosen: npt.NDArray[np.bool_]) -> None:
+def _flip(images: Pixels, chosen: npt.NDArray[np.bool_]) -> None:
     """Mirror the chosen images left to right, in place."""
     before = images[chosen]
     mirrored = np.empty_like(before)
@@ -230,7 +229,7 @@ def _flip(images: Images, chosen: npt.NDArray[np.bool_]) -> None:
     images[chosen] = mirrored
 
 
-def _cut_out(images: Images, side: int, fill: npt.NDArray[np.uint8], chance: Chance) -> None:
+def _cut_out(images: Pixels, side: int, fill: npt.NDArray[np.uint8], chance: Chance) -> None:
     """Fill a square of each image in place, with its centre anywhere in the image; parts outside are cut off.
 
     DeVries, Taylor: "Improved Regularization of Convolutional Neural Networks with Cutout", 2017.

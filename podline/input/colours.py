@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 
+from podline.base.arrays import Floats, Pixels
 from podline.input.chance import Chance
-
-Doubles = npt.NDArray[np.float64]
-Pixels = npt.NDArray[np.uint8]
 
 # The weights of a grey value: Rec. 601, as in JPEG.
 LUMA = np.array([0.299, 0.587, 0.114])
@@ -28,7 +25,7 @@ def draw_colours(
     contrast: float = 0.0,
     brightness: float = 0.0,
     hue: float = 0.0,
-) -> Doubles:
+) -> Floats:
     """Draw each example's colour matrix (n, channels, channels + 1): a new colour is the matrix times (colour, 1).
 
     Args:
@@ -40,7 +37,7 @@ def draw_colours(
         hue: colours are rotated by up to this share of the circle, either way; their luma stays.
     """
 
-    def draw(purpose: str, reach: float) -> Doubles:
+    def draw(purpose: str, reach: float) -> Floats:
         return reach * chance.between(purpose, -1, 1)[:, None, None]
 
     contrasts, offset = 1 + draw("contrast", contrast), 255 * draw("brightness", brightness)
@@ -53,12 +50,12 @@ def draw_colours(
     return np.concatenate([mixed, offset], axis=-1)
 
 
-def saturated(factors: Doubles) -> Doubles:
+def saturated(factors: Floats) -> Floats:
     """Return matrices (n, 3, 3) that multiply differences from a pixel's own grey by factors, (n, 1, 1)."""
     return factors * np.eye(3) + (1 - factors) * LUMA
 
 
-def _turned(angles: Doubles) -> Doubles:
+def _turned(angles: Floats) -> Floats:
     """Return matrices (n, 3, 3) that rotate colours about the grey axis by angles in radians, (n,)."""
     turns = np.tile(np.eye(3), (len(angles), 1, 1))
     turns[:, 1, 1] = turns[:, 2, 2] = np.cos(angles)
@@ -67,7 +64,7 @@ def _turned(angles: Doubles) -> Doubles:
     return _RGB @ turns @ _YIQ
 
 
-def recoloured(images: Pixels, matrices: Doubles) -> Pixels:
+def recoloured(images: Pixels, matrices: Floats) -> Pixels:
     """Apply colour matrices to images (n, height, width, channels); round, and clip at 0 and 255."""
     changed = np.empty_like(images)
     for image, matrix, target in zip(images, matrices, changed, strict=True):

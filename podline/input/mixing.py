@@ -12,12 +12,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.base.arrays import Array, Arrays
+from podline.base.arrays import Array, Arrays, Floats
 from podline.data.records import IMAGE
 from podline.input.chance import Chance
 from podline.recipes.settings import AugmentationSettings
-
-Doubles = npt.NDArray[np.float64]
 
 SHARE = "share of image"
 """The field of an example's own share of its image: float32, (n,)."""
@@ -73,7 +71,7 @@ def captions(arrays: Arrays, words: Callable[[Arrays], list[str]]) -> list[str]:
     ]
 
 
-def rectangles(heights: Doubles, widths: Doubles, chance: Chance, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+def rectangles(heights: Floats, widths: Floats, chance: Chance, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     """Return masks (n, height, width) of rectangles with centres anywhere in images of a shape, (n, height, width, …).
 
     ``heights`` and ``widths``, (n,), are shares of the image's; parts outside the image are cut off.
@@ -87,7 +85,7 @@ def rectangles(heights: Doubles, widths: Doubles, chance: Chance, shape: tuple[i
     return rows[:, :, None] & columns[:, None, :]
 
 
-def _draw_shares(chance: Chance, alpha: float) -> Doubles:
+def _draw_shares(chance: Chance, alpha: float) -> Floats:
     """Draw the larger of x and 1 - x for each example, x from Beta(alpha, alpha), float64, (n,).
 
     Devroye: "Random variate generation in one line of code", WSC 1996, for symmetric beta distributions.

@@ -12,10 +12,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.arrays import Pixels
 from podline.input.chance import Chance
 from podline.input.colours import saturated
 
-Pixels = npt.NDArray[np.uint8]
 Operation = Callable[[Pixels, float, Pixels], Pixels]
 
 MOST = 30

@@ -89,7 +89,7 @@ def recorded(
         schedule: the deployment whose schedule made the flow run.
 
     Raises:
-        StoreError: the entry of a finished run cannot be written.
+        StoreError: the notes, or the entry of a finished run, cannot be written.
     """
     write_killed(store, flow_run)
     now = time.time()

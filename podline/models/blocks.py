@@ -89,10 +89,10 @@ def classifier(features: keras.KerasTensor, classes: int, dropout: float) -> ker
     return keras.layers.Dense(classes, name="classifier")(features)
 
 
-def make_divisible(channels: float, divisor: int = 8) -> int:
-    """Round channels to a multiple of ``divisor`` that is at least 90 % of ``channels``.
+def make_divisible(channels: float) -> int:
+    """Round channels to a multiple of 8 that is at least 90 % of ``channels``.
 
     Sandler et al.: "MobileNetV2", CVPR 2018; the authors' ``make_divisible``.
     """
-    rounded = max(divisor, int(channels + divisor / 2) // divisor * divisor)
-    return rounded if rounded >= 0.9 * channels else rounded + divisor
+    rounded = max(8, int(channels + 4) // 8 * 8)
+    return rounded if rounded >= 0.9 * channels else rounded + 8

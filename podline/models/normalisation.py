@@ -38,7 +38,7 @@ def pixels_of(settings: ModelSettings, data: Pixels, channels: int) -> Pixels:
 
     Args:
         settings: the model.
-        data: mean and deviation of the training images; used if neither the setting nor the network has constants.
+        data: mean and deviation of the training images; used if settings and network have no constants.
         channels: number of channels of the network's input.
 
     Raises:

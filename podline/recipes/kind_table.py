@@ -36,8 +36,15 @@ def all_facts() -> list[KindFacts]:
 
 
 def facts_by_measure(measure: str) -> KindFacts:
-    """Return the facts of the kind that ranks models by this measure."""
-    return next(facts for facts in all_facts() if facts.measure == measure)
+    """Return the facts of the kind that ranks models by this measure.
+
+    Raises:
+        SettingsError: no kind that can be loaded does, as after its package was uninstalled.
+    """
+    for facts in all_facts():
+        if facts.measure == measure:
+            return facts
+    raise SettingsError(f"no kind of task ranks models by {measure}; install the package with the run's kind")
 
 
 def text_targets(name: str) -> TextTargets:

@@ -70,7 +70,7 @@ class Registry(Generic[T]):
         """Return the object with this name.
 
         Raises:
-            SettingsError: the name is unknown or ambiguous, or its object cannot be imported or has another type.
+            SettingsError: the name is unknown or ambiguous, or its object cannot be imported or is not a ``row``.
         """
         if name in self.shipped and not any(name == point.name for point in entry_points.installed(self.group)):
             return self._shipped(name)

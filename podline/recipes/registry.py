@@ -37,6 +37,7 @@ _LONGEST_NAME = 60
 _TOGETHER = ({"duration"}, {"trainable_layers", "phases"})
 # Settings of a kind's own network that must not change, else published weights do not fit.
 _OWN_NETWORK = {"task", "task.model", "task.model.trunk", "task.model.width"}
+# The end of a folder's name such as photos.v2 or 2026.11, which is not a file's suffix; a bucket has no folders to ask.
 # Letters that Unicode does not decompose into ASCII, or whose decomposition would change the sound.
 _IN_ASCII = str.maketrans(
     {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l", "đ": "d", "ð": "d", "þ": "th"}

@@ -122,7 +122,8 @@ class FewSettings(Frozen):
         images: largest number of training images.
         side: least median of the images' longer sides, in pixels.
         changes: dotted path → value, for example ``{"model.kind": "efficientnet-lite0", "conversion.side": 160}``. The
-            user's values stay. If the user sets a value of ``model`` or initial weights, ``changes`` has no effect.
+            user's values stay. ``changes`` has no effect if the user sets a value of ``model``, the trunk or width of
+            ``task.model``, or initial weights.
     """
 
     images: int = Field(ge=1, le=MOST)

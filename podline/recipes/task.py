@@ -60,7 +60,7 @@ class TaskSettings(Frozen):
         """Return the section of a recipe of this kind.
 
         Raises:
-            SettingsError: the recipe has another kind.
+            SettingsError: the recipe's kind is not the kind of this class.
         """
         if isinstance(recipe.task, cls):
             return recipe.task

@@ -132,7 +132,7 @@ class Table(Block):
 
 @dataclass(frozen=True)
 class Chart(Block):
-    """A chart of :mod:`podline.base.drawing.drawing`; HTML only, since a table has the same numbers."""
+    """A chart of :mod:`podline.base.drawing.drawing` or :mod:`podline.report.over_nights`; HTML only."""
 
     svg: Svg
     title: str = ""
@@ -164,7 +164,7 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Pictures(Block):
-    """Images with captions; in Markdown only the captions of pictures with details.
+    """Images with captions; in Markdown only the captions and details of pictures with details.
 
     Attributes:
         pictures: at least one picture.
@@ -341,7 +341,7 @@ class Tile(NamedTuple):
         name: name of the metric.
         figure: value of the metric, with its interval.
         change: the difference from the compared run.
-        line: a sparkline of the last nights, as SVG.
+        line: a sparkline of the last runs, as SVG; empty without earlier runs.
     """
 
     name: str

@@ -45,7 +45,7 @@ def verdict(evaluation: AnyEvaluation) -> Svg:
         ("trained", evaluation.trained.metrics[measure], ACCENT),
         ("on seen examples", evaluation.seen.metrics[measure], SECOND),
     ]
-    name, most = measure_named(measure).label, 1.0
+    name, most, least = measure_named(measure).label, 1.0, min(0.0, *(metric.low for _, metric, _ in rows))
     if measure_named(measure).in_units:
         most = max(metric.high for _, metric, _ in rows)
     alt = "; ".join(f"{row}: {measures.metric_text(measure, metric)}" for row, metric, _ in rows)
@@ -67,7 +67,7 @@ def verdict(evaluation: AnyEvaluation) -> Svg:
         axes.set_ylim(len(rows) - 0.4, -0.6)
         if measure_named(measure).in_percent:
             percent_axis(axes, "x")
-        axes.set_xlim(-0.02 * most, 1.02 * most)
+        axes.set_xlim(1.02 * least - 0.02 * most, 1.02 * most)
     return drawing.svg
 
 
@@ -126,7 +126,7 @@ def throughput(steps: Sequence[StepsLine]) -> Svg:
 
 
 def stage_measures(steps: Sequence[StepsLine]) -> dict[str, Svg]:
-    """Draw each logged measure of a pose network's stages; return title → chart."""
+    """Draw the logged measures of a pose network's stages; return title → chart, empty for other kinds of task."""
     logged = {name.partition("/")[2] for line in steps for name in line.measures}
     return {title: _stage_measure(steps, name) for name, title in _STAGE_MEASURES.items() if name in logged}
 
@@ -232,7 +232,7 @@ def nights(points: Sequence[tuple[str, Metric]], measure: str, reference: Metric
     Args:
         points: label and main metric of each night, oldest first; the last is the night of the report.
         measure: name of the main metric.
-        reference: the main metric of the reference for promotion, or None.
+        reference: the main metric of the reference for promotion; None for no line.
     """
     labels, metrics = [label for label, _ in points], [metric for _, metric in points]
     told = "; ".join(f"{label}: {measures.metric_text(measure, metric)}" for label, metric in points)

@@ -81,7 +81,7 @@ def _curves(store: Store, entry: Entry, label: str) -> _Curves:
 
 
 def labels(found: RunsComparison) -> list[str]:
-    """Return a label for each run: its name and, if at most four settings differ, those settings."""
+    """Return a label for each run: its name and, if at most four settings differ, its values of those settings."""
     settings = [row for row in found.differences if row.area == "settings"]
     if len(settings) > _NAMED_SETTINGS:
         return list(found.runs)
@@ -109,7 +109,10 @@ def _page(found: RunsComparison, runs: Sequence[_Curves], drawn: Svg) -> str:
 
 
 def _answer(found: RunsComparison) -> Iterator[Block]:
-    """Yield the title, and each run's difference from the first run with verdict and causes, the worst run first."""
+    """Yield the title, and each run's difference from the first run with its verdict: worse runs, then better ones.
+
+    A run that could not be compared has a warning at the end.
+    """
     ranked = sorted(found.verdicts, key=lambda verdict: ("worse", "better", "noise").index(verdict.word))
     words, about = f"{len(found.runs)} runs", f"beside {found.runs[0]}"
     if len(found.runs) == 2 and ranked:
@@ -126,7 +129,7 @@ def _answer(found: RunsComparison) -> Iterator[Block]:
 
 
 def _next(found: RunsComparison) -> Code:
-    """Return the commands for a closer look at the best run."""
+    """Return the commands for a closer look at the first comparison and at the best run."""
     first, commands = found.runs[0], dict[str, str]()
     for each in found.verdicts[:1]:
         pair = (each.run, each.against) if each.word == "worse" else (each.against, each.run)

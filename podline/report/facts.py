@@ -50,10 +50,10 @@ class RunFacts:
         findings: lines at which a problem of the training began or ended, in order.
         decisions: decisions based on evaluations (annealing, plateau, early stop), in order.
         events: events of the run, in order.
-        stages: (stage, seconds of work) for every finished stage, in order.
+        stages: (stage, seconds of work) for conversion, validation, training and evaluation, in order, if finished.
         slow: description of a slower training than in earlier runs; empty otherwise.
         origin: the inputs that produced the model; None without ``origin.json``.
-        milliseconds: the time of a batch of one image, on the device of the evaluation; 0 if not measured.
+        milliseconds: duration of a batch of one image, on the device of the evaluation; 0 if not measured.
         standing: the comparison with the reference and earlier nights.
     """
 
@@ -82,7 +82,7 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
     """Read the data of a run's report; damaged files of other runs only cause warnings to ``reporter``.
 
     Raises:
-        StoreError: a file of the run or of its data set is missing.
+        StoreError: a file of the run or of its data set is missing, or the ledger cannot be read.
         ArtifactError: a file is damaged, or the evaluation is not the one in the spec.
     """
     evaluation = read_evaluation(store, spec.record_folder, spec.evaluation_sha256)

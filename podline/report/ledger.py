@@ -1,4 +1,4 @@
-"""The ledger as a table with one row per run. Needs no TensorFlow.
+"""The ledger as a table with a row for each entry, a run that ended. Needs no TensorFlow.
 
     from podline.report import ledger
     nights = ledger.load("podline-root", recipe="cifar10")
@@ -135,7 +135,7 @@ def load(
     commit: str | None = None,
     state: State | None = None,
 ) -> pd.DataFrame:
-    """Load all finished runs of a store as a table, oldest first.
+    """Load the runs of a store that ended, in whatever state, as a table, oldest first.
 
     Args:
         root: the store: a folder, or ``gs://bucket/prefix``.

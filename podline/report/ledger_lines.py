@@ -74,7 +74,7 @@ def _training(training: Training) -> Iterator[tuple[str, str]]:
 
 
 def code_in_words(code: CodeVersion) -> str:
-    """Describe the version of the code, and how many files differ from its commit."""
+    """Describe the version of the code: its commit, and how many files differ from it, or the package's version."""
     if not code.commit:
         return f"podline {code.version}, sources {code.sources[:12]}"
     changed = len(code.changes) + code.more_changes

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from podline.base import figures
+from podline.base.errors import SettingsError
 from podline.compare.comparison import unpaired
 from podline.compare.words import word_of
 from podline.contract.noise import MOST_TRAININGS
@@ -61,7 +62,7 @@ class KnownFigures:
             self._found.setdefault(key, {})[_model(entry.outcome)] = entry.outcome.main
 
     def like(self, key: str, but: Container[tuple[str, float]]) -> list[Metric]:
-        """Return the newest main metrics of trainings with this key, oldest first; leave out models in ``but``."""
+        """Return the newest 19 main metrics of trainings with this key, oldest first; leave out models in ``but``."""
         alike = (main for model, main in reversed(self._found.get(key, {}).items()) if model not in but)
         return [*islice(alike, MOST_TRAININGS - 1)][::-1]
 
@@ -70,8 +71,10 @@ class NightSeries:
     """Comparable nights; only a few numbers per night are kept in memory.
 
     Attributes:
-        decision: the last promotion decision, or None.
-        measure: the main metric of the results; empty without results.
+        first: the night with which the series began.
+        ended: Unix time at which the last night ended.
+        decision: the last promotion decision of a night with a result, or None.
+        measure: the main metric of the last results; empty without results.
         last: the last night with a result, or None.
     """
 
@@ -80,7 +83,7 @@ class NightSeries:
 
         Args:
             first: the first night; it is not added yet.
-            others: whether its recipe and schedule already have a series with other settings.
+            others: whether the same recipe and schedule already have a series, with other settings.
         """
         self.first, self.ended = first, first.ended
         self.decision: PromotionSummary | None = None
@@ -103,7 +106,8 @@ class NightSeries:
     def change(self, entry: Entry, known: KnownFigures) -> Change:
         """Return the change of the main metric to this night or retry from the previous night.
 
-        The previous night counts as the mean over it and the trainings with equal inputs in ``known``.
+        The previous night counts as the mean over it and the trainings with equal inputs in ``known``. The change is
+        empty without a result of both.
         """
         outcome = entry.outcome
         if outcome is None:
@@ -119,7 +123,10 @@ class NightSeries:
             return Change(f"the model of {figures.date(seen.ended)}")
         if outcome.measure != before.measure:
             return Change()
-        kind = facts_by_measure(outcome.measure).name
+        try:
+            kind = facts_by_measure(outcome.measure).name
+        except SettingsError:
+            return Change("the kind is not installed")
         alike = known.like(before.key, but=(before.model, model))
         examples, parts = min(before.examples, outcome.examples), len(outcome.parts)
         difference = unpaired(outcome.measure, [before.main, *alike], outcome.main, examples, kind, parts)
@@ -175,11 +182,11 @@ class NightSeries:
         self._results[night] = _Result(entry.ended, _model(outcome), self.measure, main, examples, key)
 
     def charts(self) -> list[NightsChart]:
-        """Return a chart for each quantity that at least two nights have."""
+        """Return a chart for each quantity that at least two nights have; none for waiting if no night waited."""
         title, measure = measure_named(self.measure).label if self.measure else "", self.measure
         charts = [
             NightsChart(
-                title[:1].upper() + title[1:], [*self._figures.values()], lambda v: measures.value_text(measure, v)
+                title[:1].upper() + title[1:], _by_time(self._figures), lambda v: measures.value_text(measure, v)
             )
         ]
         waits = self._waiting.values()
@@ -188,7 +195,7 @@ class NightSeries:
             waiting = title == _WAITING
             note = f"In all {waiting_in_words(total)}." if waiting else ""
             if total.total or not waiting:
-                charts.append(NightsChart(title, [*self._points[title].values()], write, note, waiting))
+                charts.append(NightsChart(title, _by_time(self._points[title]), write, note, waiting))
         return [chart for chart in charts if len(chart.points) > 1]
 
 
@@ -197,6 +204,11 @@ def _keep(newest: dict[str, T], night: str, value: T) -> None:
     newest[night] = value
     if len(newest) > MOST:
         del newest[next(iter(newest))]
+
+
+def _by_time(points: dict[str, Point]) -> list[Point]:
+    """Return the points, oldest first: a night that restarted may end after a later night."""
+    return sorted(points.values(), key=lambda point: point.time)
 
 
 def _model(outcome: Outcome) -> tuple[str, float]:

@@ -1,6 +1,6 @@
 """Writes a store's ``index.html``: every run of the ledger, newest first. Needs neither pandas nor matplotlib.
 
-Nights, the runs of a schedule, form one list with charts; manual runs and retries form another.
+Nights, the runs that a schedule or an event began, form one list with charts; manual runs and retries form another.
 
 Several processes may write the page at once: a process that finds a new entry after writing writes the page again.
 """
@@ -33,17 +33,17 @@ from podline.report.over_nights import line, ticks
 from podline.store.contract import BUCKET_SCHEME, INDEX, Store
 
 MOST_ROWS = 1_000
-"""Largest number of nights, and of other runs, in their tables; the charts show all nights."""
+"""Largest number of nights, and of other runs, in their tables; charts cover all nights of a series."""
 MOST_CHARTED = 12
 """Number of series of nights with charts: those that ended last."""
 
 _HEAD = ["ended (UTC)", "state", "run", "result", "change", "took", "re-used", "data"]
 _NUMBERS = {"result", "change", "took"}
 _ABOUT_NIGHTS = (
-    "A night is a run that a schedule began. A change is the difference from the last night of the same schedule with "
-    "the same settings, except seed and data; with “mean of 3”, from the mean of that night and all trainings like it. "
-    "Green is better and red is worse: more than seeds usually do. A night that re-uses an earlier model has no "
-    "change. The page of a run compares single examples, and so detects smaller changes."
+    "A night is a run that a schedule or an event began. A change is the difference from the last night of the same "
+    "schedule with the same settings, except seed and data; with “mean of 3”, from the mean of that night and all "
+    "trainings like it. Green is better and red is worse: more than seeds usually do. A night that re-uses an earlier "
+    "model has no change. The page of a run compares single examples, and so detects smaller changes."
 )
 _ABOUT_OTHERS = (
     "Runs that a person started, and retries. Nights are not compared with these; a retry of a night is compared "
@@ -249,7 +249,7 @@ def _next(worst: Iterable[_Row]) -> Iterator[Block]:
 
 
 def _choices(rows: Sequence[_Row]) -> Mapping[str, Mapping[str, str]]:
-    """Return the filters of the tables, label → key → text; empty for at most 10 rows."""
+    """Return the filters of the tables, label → key → text; empty if all tables have at most 10 rows together."""
     if len(rows) <= _FEW:
         return {}
     marks = Counter(mark for row in rows for mark in row.marks)

@@ -9,14 +9,14 @@ from podline.documents.ledger_entry import Entry
 _ABOUT = {
     "podline_night_ended_timestamp_seconds": "when the night ended, Unix time",
     "podline_night_finished": "1 if the night finished, 0 if it failed or was cancelled",
-    "podline_night_seconds": "time from the moment at which the night was due, by class",
+    "podline_night_seconds": "time from the moment at which the night was due to its end, by class",
     "podline_night_result": "value of the main metric",
 }
 _ENDED, _FINISHED, _SECONDS, _RESULT = _ABOUT
 
 
 def openmetrics(entries: Iterable[Entry]) -> str:
-    """Return each recipe's and schedule's newest night as OpenMetrics text; ``entries`` are oldest first."""
+    """Return the newest night of each recipe and schedule as OpenMetrics text; ``entries`` are oldest first."""
     newest = {(entry.recipe, entry.schedule): entry for entry in entries if entry.is_night}
     lines: list[str] = []
     for name, about in _ABOUT.items():

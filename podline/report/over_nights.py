@@ -33,7 +33,7 @@ class Point(NamedTuple):
         high: upper end of the interval; equal to ``value`` without an interval.
         floor: the threshold beyond which a model is refused; None without a promotion.
         promoted: whether the model became the champion.
-        below: whether the value is worse than the floor.
+        below: whether the value is worse than the floor; False without one.
     """
 
     time: float
@@ -64,7 +64,7 @@ class NightsChart(NamedTuple):
 
 
 def ticks(charts: Iterable[NightsChart]) -> list[float]:
-    """Return three to five round numbers as ticks that enclose all values of some charts."""
+    """Return two to five round numbers as ticks that enclose all values of charts with at least one point."""
     drawn = [*charts]
     points = [point for chart in drawn for point in chart.points]
     ends = [end for point in points for end in (point.low, point.high, point.floor) if end is not None]

@@ -45,7 +45,7 @@ def report(spec: ReportSpec, reporter: Reporter) -> ReportResult:
     Raises:
         StoreError: a file of the run or of its data set is missing, or the report cannot be written.
         ArtifactError: a file is damaged, or the evaluation is not the one in the spec.
-        SettingsError: a section of an installed package fails.
+        SettingsError: the run's kind of task has no reports.
     """
     started = time.perf_counter()
     store = open_store(spec.root)
@@ -76,7 +76,7 @@ def _worst(sections: dict[str, list[Block]]) -> str:
 
 
 def _sections(run: RunFacts) -> Iterator[tuple[str, list[Block]]]:
-    """Yield each section's heading and blocks."""
+    """Yield heading and blocks of each section, also of sections without blocks."""
     yield from _filled([*sections_in(verdict), *reported_kind(run.evaluation).sections()], run)
     added = Registry("section", SECTIONS, row=Section).loaded()
     yield from _filled(added.objects.values(), run)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from podline.base import figures
+from podline.base.errors import ArtifactError, StoreError
 from podline.base.plurals import first_few, plural
 from podline.data.versions.changed_data import compared, pictures
 from podline.documents.initial_weights import read_initial_weights
@@ -149,7 +150,7 @@ def findings(run: RunFacts) -> Iterator[Block]:
 
 
 def findings_table(lines: Iterable[FindingLine], events: Iterable[EventLine]) -> Table:
-    """Return a table of findings with first and last step, and of damaged checkpoints; without findings, no rows."""
+    """Return a table of findings with first and last step, and of damaged checkpoints; without either, no rows."""
     found: dict[tuple[str, str], list[dict[str, str]]] = {}
     for line in lines:
         spells = found.setdefault((line.finding, line.where), [])
@@ -257,11 +258,16 @@ def _quarantine(manifest: Manifest) -> Table:
 
 @section("What changed in the data")
 def changes(run: RunFacts) -> Iterator[Block]:
-    """Show the changes from the previous version of the user's own data set."""
+    """Show the changes from the previous version of the user's own data set, if it still exists."""
     before = version_before(run.store, run.manifest)
     if before is None:
         return
-    result, versions = compared(run.store, before, run.manifest)
+    try:
+        result, versions = compared(run.store, before, run.manifest)
+        rows_of_pictures = pictures(versions)
+    except (StoreError, ArtifactError) as error:
+        yield Text(f"Not compared with the previous version: {error}", "warning")
+        return
     yield Items(result.sentences())
     counts = [
         (split, name, figures.count(old), figures.count(new))
@@ -271,7 +277,7 @@ def changes(run: RunFacts) -> Iterator[Block]:
     ]
     if counts:
         yield Table(["split", "class", "records before", "now"], counts[:MOST_CLASSES], words=2)
-    for row in pictures(versions):
+    for row in rows_of_pictures:
         yield Heading(row.label.capitalize())
         yield Pictures(
             [Picture([(data_uri(one.image, SMALL_PHOTO), one.caption)], one.caption) for one in row.pictures]

@@ -1,7 +1,7 @@
 """Compares a run with its reference and with earlier nights.
 
-Only runs that ended before the end of this run's training are compared, so a report that is written again years later
-stays the same.
+Only the promotion's reference and runs that ended before the end of this run's training are compared, so a report that
+is written again years later stays the same.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ class RunStanding:
     """A run's comparison with earlier runs and the reference.
 
     Attributes:
-        nights: entries of earlier nights with the same settings except the seed, each model once, oldest first; without
-            nights, other runs.
-        role: what the rival is: the reference of the promotion; without a promotion, the previous night; without
-            nights, the previous run.
-        rival: the comparison with an earlier run, the rival; None for the first run of a recipe.
+        nights: entries of the last earlier nights with the same settings except the seed, each run once, oldest first;
+            without nights, other runs with these settings.
+        role: what the rival is: the reference of the promotion; if there is none or it is deleted, the previous night;
+            without nights, the previous run.
+        rival: the comparison with an earlier run, the rival; None for the first run of a recipe, or if the earlier
+            runs cannot be compared.
         promotion: the decision on the run's promotion; None if the run was not to be promoted.
-        worse: the explanation if the run is significantly worse than the rival, else None.
+        worse: the explanation if the run is significantly worse than the rival on the same test examples, else None.
     """
 
     nights: tuple[Entry, ...] = ()
@@ -59,8 +60,8 @@ def standing_of(
 ) -> RunStanding:
     """Return a run's comparison with earlier runs and the reference.
 
-    Runs that ended after the Unix time ``until`` are ignored. Damaged entries and files of other runs only cause
-    warnings.
+    Runs that ended after the Unix time ``until`` are ignored, except the reference. Damaged entries and files of other
+    runs only cause warnings.
 
     Raises:
         StoreError: the ledger cannot be read.
@@ -95,7 +96,10 @@ def _why_worse(store: Store, rival: Pairing, reporter: Reporter) -> Explained | 
 
 
 def _looked_at(store: Store, run: str, found: Explained, reporter: Reporter) -> tuple[Image, ...]:
-    """Return saliency maps (Grad-CAM) of the run's model for the lost examples; empty if the model cannot be loaded."""
+    """Return saliency maps (Grad-CAM) of the run's model for the lost examples.
+
+    Empty if the model cannot be loaded, or its kind of task or architecture has no such maps.
+    """
     images = [image for image, *_ in found.pictures]
     try:
         kind = kind_named(facts_by_measure(found.why.comparison.measure).name)
@@ -111,7 +115,8 @@ def _before(
     """Return earlier nights, oldest first, and the run to compare with: the last night, or else the last run.
 
     All have the same main metric, and each run appears once, with its newest entry. If no night has the same settings,
-    other runs with these settings are returned instead of nights.
+    other runs with these settings are returned instead of nights. The run to compare with may have other settings if no
+    run has the same; it is None if there is no earlier run.
     """
     settings, seen, last = plain(recipe), {spec.run}, None
     nights: list[Entry] = []

@@ -15,7 +15,7 @@ from podline.compare.lost import Explained
 from podline.compare.words import Word, signed, word_of
 from podline.contract.answers import LostExample
 from podline.documents.ledger_entry import Entry
-from podline.documents.manifest import NEARLY_REPEAT
+from podline.documents.manifest import NEARLY_REPEAT, USUAL_KIND
 from podline.documents.metric import Metric
 from podline.documents.promotion import Promotion
 from podline.recipes import measures
@@ -106,7 +106,7 @@ def _legend(run: RunFacts) -> str:
 
 
 def metric_tile(facts: RunFacts, name: str) -> Tile:
-    """Return a tile with a metric of the trained model, the change from the rival, and a sparkline."""
+    """Return a tile with a metric of the trained model, and, if known, the change from the rival and a sparkline."""
     metrics, standing = facts.evaluation.trained.metrics, facts.standing
     tile = Tile(measure_named(name).label, measures.metric_text(name, metrics[name]))
     before = [found[name].value for found in map(_metrics, standing.nights) if name in found]
@@ -136,7 +136,7 @@ def _sentence(facts: RunFacts, about: str) -> str:
 
 
 def _attention(run: RunFacts) -> Iterator[str]:
-    """Yield the problems to look at first: a small test split, findings, problems of the data, slow training."""
+    """Yield the problems to look at first: a small split, findings, problems of the data, slow training."""
     evaluation = run.evaluation
     metric = evaluation.trained.metrics[evaluation.measure]
     if metric.high - metric.low > _WIDE and metric.high <= 1:
@@ -204,7 +204,7 @@ def what_next(run: RunFacts) -> Iterator[Block]:
         commands[f"podline runs compare {name} {against} --why"] = "what differs, with examples"
     if standing.promotion is None:
         commands[f"podline models promote {name} --dry-run"] = "whether it would become the champion"
-    if "." in dataset and run.manifest.class_names:
+    if "." in dataset and run.recipe.kind == USUAL_KIND:
         commands[f"podline data suspects {run.recipe.name}"] = "labels that are probably wrong"
     yield Code.of(commands)
     yield Text("Add --root if the store is not the default one. More images like the mistakes help most.", "note")
@@ -212,7 +212,7 @@ def what_next(run: RunFacts) -> Iterator[Block]:
 
 @section("What differs")
 def why_worse(run: RunFacts) -> Iterator[Block]:
-    """Show why the run is worse than the rival, with examples that only the rival answers correctly."""
+    """Show why the run is significantly worse than the rival, with examples that only the rival answers correctly."""
     if run.standing.worse is None:
         return
     worse, why, in_pairs = run.standing.worse, run.standing.worse.why, run.standing.worse.in_pairs

@@ -19,6 +19,8 @@ Value = bool | int | float | str
 _LOG, _RANGE = "log:", ".."
 # Significant digits of the numbers to try, few enough to type.
 _DIGITS = 4
+# Values that name the trials, or choose the examples by which trials are compared.
+_SAME = ("name", "dataset", "conversion", "validation_share", "without_part")
 
 
 class Space(Frozen):
@@ -63,7 +65,8 @@ def spaces_of(texts: Iterable[str], recipe: Recipe) -> tuple[Space, ...]:
     """Return the spaces of a search, each written as ``PATH=SPACE``.
 
     Raises:
-        SettingsError: a space is invalid, or the recipe does not accept one of its values.
+        SettingsError: a space is invalid, the recipe does not accept one of its values, or trials with different values
+            cannot be compared.
     """
     found = tuple(map(_space, texts))
     if not found:
@@ -72,15 +75,20 @@ def spaces_of(texts: Iterable[str], recipe: Recipe) -> tuple[Space, ...]:
         if one.path == other.path:
             raise SettingsError(f"--over names {one.path} twice; give it once")
     for space in found:
-        _require_same_loss(space.path, recipe)
+        _require_comparable(space.path, recipe)
         for value in space.probes():
             registry.override(recipe, {space.path: value})
     return found
 
 
-def _require_same_loss(path: str, recipe: Recipe) -> None:
-    """Refuse a setting that changes the formula of the loss, if trials are compared by their losses."""
+def _require_comparable(path: str, recipe: Recipe) -> None:
+    """Refuse a setting that changes the examples, or the formula of the loss if trials are compared by their losses."""
     task, parts = recipe.task, path.split(".")
+    if parts[0] in _SAME:
+        raise SettingsError(
+            f"--over {path}: trials are compared on the same examples of one data set; search over another value, and "
+            f"give {path} in the recipe"
+        )
     compared = any(parts[: len(named)] == named for named in (name.split(".") for name in task.beside_loss))
     if parts[0] in ("task", "loss") and not compared and not task.has_error:
         raise SettingsError(

@@ -34,8 +34,8 @@ class Verdict(NamedTuple):
 def judged(document: SearchDocument) -> Verdict:
     """Return the verdict on a search whose first trial is complete.
 
-    Both trials are evaluated on the same held-out examples, but the variance assumes different examples, so the
-    interval is rather too wide. Bonferroni's factor corrects for choosing the best of many trials.
+    Unless their seeds differ, both trials are evaluated on the same examples, but the variance assumes different ones,
+    so the interval is rather too wide. Bonferroni's factor corrects for choosing the best of many trials.
     """
     default, best = document.trials[0], document.complete[0]
     others = len(document.trials) - 1

@@ -284,7 +284,8 @@ class PicturePrediction(Frozen):
             classes = (f"{share.name} {100 * share.probability:.1f} %" for share in self.classes[:_NAMED])
             return f"{self.file}: {', '.join(classes) or 'none'}"
         if self.people is not None:
-            return f"{self.file}: {plural(len(self.people), 'instance')} → {self.picture}"
+            drawn = f" → {self.picture}" if self.picture else ""
+            return f"{self.file}: {plural(len(self.people), 'instance')}{drawn}"
         return f"{self.file}: {self.words}"
 
 
@@ -335,7 +336,8 @@ class ExportResult(Result):
         """Return the file with its size, and the main metric of both models."""
         exported, model = (value_text(self.measure, value) for value in (self.exported, self.model))
         label, examples = measure_named(self.measure).label, plural(self.examples, "test example")
-        differing = "" if self.differing is None else f"; {plural(self.differing, 'answer')} differ"
+        verb = "differs" if self.differing == 1 else "differ"
+        differing = "" if self.differing is None else f"; {plural(self.differing, 'answer')} {verb}"
         return [
             f"{self.file}  {size(self.bytes)}",
             f"{label} {exported} vs {model} of the model, on {examples}{differing}",

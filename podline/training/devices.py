@@ -201,22 +201,27 @@ def describe(strategy: tf.distribute.Strategy) -> str:
     return kind if replicas == 1 else f"{replicas} × {kind}"
 
 
-def warn_of_padding(setting: str, batch_size: int, strategy: tf.distribute.Strategy, reporter: Reporter) -> None:
-    """Warn if padding would waste a part of a strategy's TPU."""
+def warn_of_padding(
+    setting: str, batch_size: int, strategy: tf.distribute.Strategy, reporter: Reporter, accumulate: int = 1
+) -> None:
+    """Warn if padding would waste a part of a strategy's TPU; see :func:`batch_advice`."""
     tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-    if advice := batch_advice(setting, batch_size, strategy.num_replicas_in_sync, tpu=tpu):
+    if advice := batch_advice(setting, batch_size, strategy.num_replicas_in_sync * accumulate, tpu=tpu):
         reporter.warn(advice)
 
 
-def batch_advice(setting: str, batch_size: int, replicas: int, *, tpu: bool) -> str | None:
-    """Return a warning if padding would waste a part of a TPU, else None; None on CPUs and GPUs as well."""
-    per_core = batch_size // replicas
+def batch_advice(setting: str, batch_size: int, parts: int, *, tpu: bool) -> str | None:
+    """Return a warning if padding would waste a part of a TPU, else None; None on CPUs and GPUs as well.
+
+    ``parts``: number of equal parts of a batch, of which each core computes one at a time.
+    """
+    per_core = batch_size // parts
     if not tpu or per_core % _TPU_BATCH == 0:
         return None
     waste = "every core computes on padding" if per_core % _TPU_SUBLANE else "part of each core's memory is padding"
     return (
         f"{setting}={batch_size}: {per_core} per TPU core, expected a multiple of {_TPU_BATCH} (at least of "
-        f"{_TPU_SUBLANE}): {waste}; {setting}={_up(per_core, _TPU_BATCH) * replicas} fills it"
+        f"{_TPU_SUBLANE}): {waste}; {setting}={_up(per_core, _TPU_BATCH) * parts} fills it"
     )
 
 

@@ -66,9 +66,16 @@ class StopOnDivergence(Hook):
     def note(self, line: MetricsLine) -> None:
         """Restore the loss and gradient history of an interrupted run from a line of its metrics log."""
         if isinstance(line, StepsLine):
-            self._first = line.loss if self._first is None else self._first
-            self._losses.append(line.loss)
+            usual, limit = self._usual_and_limit(line.loss)
+            if line.loss <= limit or not usual:
+                self._losses.append(line.loss)
             self._norms.append(line.gradient_norm)
+
+    def _usual_and_limit(self, loss: float) -> tuple[float, float]:
+        """Return the usual loss and the limit for a stretch's mean loss; the first call's loss is the first loss."""
+        self._first = loss if self._first is None else self._first
+        usual = max(self._first, statistics.median(self._losses or [self._first]))
+        return usual, scaled(usual, self._settings.factor)
 
     def after(self, stretch: Stretch) -> None:
         """Check every step of a stretch.
@@ -96,10 +103,7 @@ class StopOnDivergence(Hook):
 
     def _exploded(self, stretch: Stretch) -> FailedStep | None:
         loss = float(np.mean(stretch.series["loss"], dtype=np.float64))
-        if self._first is None:
-            self._first = loss
-        usual = max(self._first, statistics.median(self._losses or [self._first]))
-        limit = scaled(usual, self._settings.factor)
+        usual, limit = self._usual_and_limit(loss)
         if loss <= limit or not usual:
             self._keep_norms_before(stretch.step)
             self._losses.append(loss)

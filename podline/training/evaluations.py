@@ -1,4 +1,4 @@
-"""Evaluates a run during its training: on the held-out examples if there are any, else on the test split."""
+"""Evaluates a run during its training: on the validation split, else on held-out examples, else on the test split."""
 
 # pyright: standard
 from __future__ import annotations

@@ -25,7 +25,7 @@ from podline.store.contract import Store, explained
 from podline.training.checkpoints import read_arrays, write_arrays
 
 KERAS = "model/model.keras"
-Answers = list[npt.NDArray[np.float32]]
+Outputs = list[npt.NDArray[np.float32]]
 
 # Stock batch norm and the fused one round differently: each layer adds a relative error of about 1e-6.
 _TOLERANCE = 1e-3
@@ -52,7 +52,7 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
             stock.save(file)
         store.publish_file(file, name, replace=True)
     published = _loaded(store, name)
-    require_equal_answers(store.where(name), answers_of(in_float32(model), images), answers_of(published, images))
+    require_equal_answers(store.where(name), outputs_of(in_float32(model), images), outputs_of(published, images))
     return sha256
 
 
@@ -90,7 +90,7 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
     return model
 
 
-def require_equal_answers(what: str, expected: Answers, found: Answers) -> None:
+def require_equal_answers(what: str, expected: Outputs, found: Outputs) -> None:
     """Check that a published model's outputs equal the trained model's outputs, except for rounding.
 
     Raises:
@@ -106,6 +106,6 @@ def require_equal_answers(what: str, expected: Answers, found: Answers) -> None:
             )
 
 
-def answers_of(model: Any, images: npt.NDArray[np.uint8]) -> Answers:
+def outputs_of(model: Any, images: npt.NDArray[np.uint8]) -> Outputs:
     """Return a model's outputs for images (n, …): one array for a classifier, one per stage of a pose network."""
     return [np.asarray(answer) for answer in keras.tree.flatten(model(images, training=False))]

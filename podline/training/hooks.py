@@ -201,7 +201,7 @@ class InstalledHook(Hook):
             return stop
 
     def after(self, stretch: Stretch) -> None:
-        """Call the hook; its exceptions end the run as SettingsErrors."""
+        """Call the hook; its exceptions, except PodlineErrors, end the run as SettingsErrors."""
         with explained(self._title):
             self._hook.after(stretch)
 

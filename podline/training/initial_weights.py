@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from podline.base.arrays import Array
 from podline.base.errors import SettingsError
 from podline.base.plurals import first_few
@@ -59,7 +61,7 @@ def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> In
         A description of the weights: which layers have them, and which layers do not fit, or are only on one side.
 
     Raises:
-        SettingsError: no layer fits.
+        SettingsError: no layer fits, or a value is not finite.
     """
     layers = by_layer(state.model)
     sources = _matched(stored, layers)
@@ -77,6 +79,12 @@ def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> In
             others.append(OtherShape(layer=name, in_file=shapes[0], in_model=shapes[1]))
             continue
         for variable, value in zip(variables.values(), values, strict=True):
+            with np.errstate(over="ignore"):
+                finite = np.isfinite(value.astype(np.float32)).all()
+            if not finite:
+                raise SettingsError(
+                    f"init={init.file}: {sources[name]} has values that are not finite in float32; choose other weights"
+                )
             variable.assign(value)
         parameters += sum(value.size for value in values)
         taken.append(name)

@@ -122,9 +122,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
             )
         kind_of(phase).require_fit(phase, manifest)
     order = TrainingOrder(examples, recipe.batch_size, recipe.seed, without, first_epoch, _later_batch_sizes(recipe))
-    total = recipe.duration.in_steps(order.epochs)
-    if not total:
-        raise SettingsError("a duration of 0 steps trains nothing; give at least one step")
+    total = _total_steps(recipe, order.epochs)
     evaluations = _evaluations(recipe, total, order.epochs)
     if recipe.decides_by and not recipe.evaluates:
         raise SettingsError(
@@ -160,11 +158,14 @@ def examples_by_phase(recipe: Recipe, examples: int) -> list[tuple[Recipe, int]]
     """Return each phase's recipe and the number of examples in its batches, for a training split of ``examples``.
 
     Raises:
-        ValueError: a batch is larger than the split.
-        SettingsError: the schedule does not fit the duration.
+        SettingsError: a batch is larger than the split, the duration is 0, or the schedule does not fit the duration.
     """
-    epochs = Epochs(examples - round(recipe.validation_share * examples), recipe.batch_size, _later_batch_sizes(recipe))
-    phases = _phases(recipe, recipe.duration.in_steps(epochs), epochs)
+    left = examples - round(recipe.validation_share * examples)
+    try:
+        epochs = Epochs(left, recipe.batch_size, _later_batch_sizes(recipe))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    phases = _phases(recipe, _total_steps(recipe, epochs), epochs)
     return [(phase.recipe, epochs.examples_before(phase.end) - epochs.examples_before(phase.first)) for phase in phases]
 
 
@@ -177,6 +178,13 @@ def _decides(recipe: Recipe) -> Iterator[str]:
         yield "to lower the learning rate when it stops improving"
     if recipe.annealing:
         yield "to accept or reject each state"
+
+
+def _total_steps(recipe: Recipe, epochs: Epochs) -> int:
+    total = recipe.duration.in_steps(epochs)
+    if not total:
+        raise SettingsError("a duration of 0 steps trains nothing; give at least one step")
+    return total
 
 
 def _later_batch_sizes(recipe: Recipe) -> list[tuple[int, int]]:

@@ -3,8 +3,6 @@
 # pyright: standard
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +37,7 @@ class Probe:
         self._model = OpenedModel(model)
         with strategy.scope():
             self._images = tf.constant(images)
-        self._look = tf.function(self._on_devices, autograph=False)
+        self._look = tf.function(lambda: strategy.run(self._figures), autograph=False)
 
     def figures(self) -> ProbeFigures:
         """Return the statistics of the model's current state.
@@ -53,9 +51,6 @@ class Probe:
             for (name, channels), number, size in zip(self._rows, dead.numpy(), finite, strict=True)
         ]
         return ProbeFigures(self._count, layers, dict(zip(self._answers, spreads.numpy().tolist(), strict=True)))
-
-    def _on_devices(self) -> Any:
-        return self._strategy.run(self._figures)
 
     def _figures(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Run the model on the probe's images.

@@ -34,7 +34,7 @@ from podline.store import digests
 from podline.store.contract import Store
 from podline.store.folder import FolderStore, temporary_store
 from podline.training.checkpoints import read_arrays
-from podline.training.export import answers_of, export_model, require_equal_answers
+from podline.training.export import export_model, outputs_of, require_equal_answers
 
 _PROCESSES = 2
 _FOLDER, _IMAGES, _VARIABLES, _ANSWERS = "published", "images.npy", "variables-{}.json", "answers-{}.npz"
@@ -82,7 +82,7 @@ def _check(near: FolderStore, kind: str, model: keras.Model, images: Array) -> N
     ]
     said = [process.communicate()[1] for process in running]  # wait for both, even if the first one fails
     variables = [(variable.path, _description(variable)) for variable in model.weights]
-    answers = answers_of(in_float32(model), images)
+    answers = outputs_of(in_float32(model), images)
     for number, (process, errors) in enumerate(zip(running, said, strict=True)):
         if process.returncode:
             raise ArtifactError(f"the published model cannot be loaded in a new process: {_last_line(errors)}")
@@ -113,7 +113,7 @@ def _main(arguments: Sequence[str]) -> None:
     architecture = f"{_FOLDER}/{ARCHITECTURE}"
     model = loaded_network(store.read_bytes(architecture).decode(), kind, architecture)
     set_weights(model, read_arrays(store, f"{_FOLDER}/{WEIGHTS}", sha256))
-    np.savez(store.root / _ANSWERS.format(number), *answers_of(model, np.load(store.root / _IMAGES)))
+    np.savez(store.root / _ANSWERS.format(number), *outputs_of(model, np.load(store.root / _IMAGES)))
     (store.root / _VARIABLES.format(number)).write_text(json.dumps([_description(each) for each in model.weights]))
 
 

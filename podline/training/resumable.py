@@ -42,9 +42,7 @@ def variables_explained(model: keras.Model) -> Iterator[None]:
         raise
 
 
-def require_resumable(
-    graph: Any, state: TrainingState, strategy: tf.distribute.Strategy, known: Iterable[Any] = ()
-) -> None:
+def require_resumable(graph: Any, state: TrainingState, strategy: tf.distribute.Strategy, known: Iterable[Any]) -> None:
     """Check that checkpoints contain all state that a traced training step keeps, including random generators.
 
     Args:

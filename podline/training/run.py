@@ -390,7 +390,8 @@ class PhasedSteps:
         self._features = run.features(self._phase)
         self._batches = self._features.batches if self._features else run.batches(self._phase)
         self._seconds: deque[float] = deque(maxlen=_PARTS)
-        devices.warn_of_padding("batch_size", self._phase.recipe.batch_size, run.strategy, run.reporter)
+        recipe = self._phase.recipe
+        devices.warn_of_padding("batch_size", recipe.batch_size, run.strategy, run.reporter, recipe.accumulate)
         self._renew(step)
         run.reporter.log("tracing the training step")
         schedule, factor = self._phase.schedule, self._factor

@@ -125,10 +125,10 @@ def _interval(settings: ScheduleSettings, name: str, total_steps: int, epochs: E
     part: Part = dict(settings)[name]
     steps = part.of(total_steps, epochs)
     if steps < 1:
-        raise SettingsError(f"{name}={part!r} is less than one step; give at least one step")
+        raise SettingsError(f"schedule.{name} of {part} is less than one step; give at least one step")
     if part.epochs is not None and len(epochs.changes) > 1:
         raise SettingsError(
-            f"{name}={part!r} vs a batch size that changes by epoch: the number of steps would vary; give {name}.steps "
-            f"or {name}.share"
+            f"schedule.{name} of {part} vs a batch size that changes by epoch: the number of steps would vary; give "
+            f"schedule.{name}.steps or .share"
         )
     return steps

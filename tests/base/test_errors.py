@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,11 @@ GRAPH = (
 )
 def test_an_error_in_one_line_says_where_in_a_model_and_why(error: Exception, line: str) -> None:
     assert errors.one_line(error) == line
+
+
+@pytest.mark.parametrize("part", ["1.0, ", "Exception encountered when calling ", "{{", "a.b-", "a://b:"])
+def test_a_message_that_contains_a_whole_array_takes_no_minutes(part: str) -> None:
+    began = time.monotonic()
+    line = errors.one_line(errors.SourceError(part * 30_000))
+    assert len(line) == 500
+    assert time.monotonic() - began < 20, "a search in quadratic time takes minutes"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import zlib
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,21 +17,25 @@ from click.testing import CliRunner
 from converted_images import images_spec
 from drawn_images import CLASSES, as_folders, drawn, encoded, images
 from killed_conversions import convert_silently, require_death
+from PIL import Image
 from raw_cifar import contents
 from small_dataset import small_recipe
 
-from podline.base.errors import SourceError, StoreError
+from podline.base.errors import ArtifactError, SourceError, StoreError, StoreUnavailableError
 from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.cli import cli
 from podline.data import record_table
 from podline.data.identity import identified
+from podline.data.images import deciding
 from podline.data.reader import open_split
 from podline.data.record_table import RECORDS, RecordTable
+from podline.data.versions import growth, other_data
 from podline.data.versions.compaction import compact
 from podline.data.versions.fingerprint import find_converted
 from podline.data.versions.record_names import RecordNames, identities
 from podline.data.versions.validation import check_files, check_records
+from podline.documents.completion import completion_name
 from podline.documents.manifest import Manifest, dead_share, read_manifest
 from podline.documents.versions import Version, publish_version, version_of, versions
 from podline.ledger.inventory.catalogue import choose_dataset
@@ -231,6 +238,20 @@ def test_other_data_of_the_same_name_are_refused_and_moved_or_renewed_data_are_n
     assert [len(versions(open_store(str(root)), name)) for name in (base, "images.trees")] == [3, 1]
 
 
+@pytest.mark.parametrize("module", [growth, other_data])
+def test_an_outage_is_not_taken_for_a_store_without_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> None:
+    root, folder = tmp_path / "root", as_folders(tmp_path / "raw", images())
+    _, first = converted(root, folder)
+    changed(folder, 1)
+    with monkeypatch.context() as outage:
+        outage.setattr(module, "read_manifest", Mock(side_effect=StoreUnavailableError("no answer")))
+        with pytest.raises(StoreUnavailableError, match="no answer"):
+            converted(root, folder)
+    assert converted(root, folder)[1].base == first.fingerprint
+
+
 def test_a_version_is_published_once_and_has_a_number(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "root"))
     ours, theirs = (Version(number=0, fingerprint=16 * name, content=16 * name) for name in "ab")
@@ -276,6 +297,26 @@ def test_grey_jpeg_files_in_records_are_read_as_the_conversion_saw_them(tmp_path
     assert check_records(store, kept.folder, kept, silent()) == 0
 
 
+def test_images_that_become_equal_only_as_jpeg_files_may_be_in_two_splits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plain(blue: int) -> bytes:
+        stream = io.BytesIO()
+        Image.new("RGB", (16, 16), (100, 100, blue)).save(stream, "PNG")
+        return stream.getvalue()
+
+    raw, store = tmp_path / "raw", open_store(str(tmp_path / "root"))
+    as_folders(raw / "train", images() | {"plain": {f"{blue}.png": plain(blue) for blue in (0, 100)}})
+    as_folders(raw / "test", {"plain": {"1.png": plain(101), "2.png": plain(200)}})
+    manifest = converted(store.uri, raw, keep_jpeg=True)[1]
+    assert check_records(store, manifest.folder, manifest, silent()) == 0
+    monkeypatch.setattr(deciding, "_leave_out_shared", lambda *_arguments, **_options: None)
+    (raw / "test" / "plain" / "1.png").write_bytes(plain(100))
+    manifest = converted(store.uri, raw, keep_jpeg=True)[1]
+    with pytest.raises(ArtifactError, match="the same image is in two splits"):
+        check_records(store, manifest.folder, manifest, silent())
+
+
 def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(tmp_path: Path) -> None:
     folder, root = as_folders(tmp_path / "raw", images()), tmp_path / "root"
     store, settings = open_store(str(root)), {"keep_jpeg": True}
@@ -283,6 +324,13 @@ def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(tmp_path:
     changed(folder, 1)
     _, grown = converted(root, folder, **settings)
     assert compact(store, grown, 0.5, silent()) is None
+    record = completion_name(grown.folder, "convert")
+    content, there = store.read_bytes(record), store.folders("datasets/images")
+    store.delete(record)
+    with pytest.raises(StoreError, match="convert"):
+        compact(store, grown, 0.01, silent())
+    assert store.folders("datasets/images") == there
+    store.publish_bytes(record, content)
     version = compact(store, grown, 0.01, silent())
     assert (version.number, version.content) == (3, grown.fingerprint)
     compacted = read_manifest(store, f"datasets/images/{version.fingerprint}")

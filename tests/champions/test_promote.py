@@ -153,6 +153,17 @@ def test_what_was_decided_is_found_and_a_rollback_is_not_undone(fresh, runs):
         promote(spec(fresh, runs[0], evaluation_sha256="0" * 64), silent())
 
 
+def test_a_champion_that_is_promoted_again_is_not_said_to_be_a_new_reference(fresh, runs, monkeypatch):
+    for run in runs:
+        promote(spec(fresh, run), silent())
+    better = Check(rule="main", name="accuracy", refused=False, better=True, message="better")
+    monkeypatch.setattr("podline.champions.promote.checks_of", lambda *_: [better])
+    assert "reference" not in promote(spec(fresh, runs[1]), silent()).headline
+    champions.roll_back(fresh, "t")
+    assert promote(spec(fresh, runs[1]), silent()).headline.endswith(f"it is better than {runs[0]}")
+    assert champions.champion(fresh, "t").reference
+
+
 def test_a_damaged_champion_is_never_trained_again_and_names_what_helps(fresh, runs, tmp_path, monkeypatch):
     champion, other = runs
     fresh = open_store(shutil.copytree(fresh.root, tmp_path / "root"))
@@ -216,7 +227,7 @@ def test_an_export_that_answers_otherwise_refuses_by_name_even_if_a_person_insis
     [refusal] = result.refusals
     assert refusal.startswith(f"export keras: outputs of {name} differ by")
     fresh.publish_bytes(name, whole[:-200], replace=True)
-    assert "gives no outputs" in promote(spec(fresh, runs[0]), silent()).refusals[0]
+    assert "cannot be compared: " in promote(spec(fresh, runs[0]), silent()).refusals[0]
     fresh.publish_bytes(name, whole, replace=True)
     assert champions.champion(fresh, "t") is None
     assert PROMOTE.find(spec(fresh, runs[0]), silent()) is None
@@ -224,7 +235,7 @@ def test_an_export_that_answers_otherwise_refuses_by_name_even_if_a_person_insis
     monkeypatch.setattr(exports, "_saved_model", lambda *_, **_how: lambda images: [nothing.repeat(len(images), 0)])
     result = promote(spec(fresh, runs[0], anyway=True), silent())
     assert not result.promoted
-    assert result.refusals[0].endswith("gives no outputs: its answers are not finite numbers")
+    assert result.refusals[0].endswith("cannot be compared: some outputs are NaN or infinite")
 
 
 @pytest.mark.parametrize("error", [StoreError, StoreUnavailableError])

@@ -69,7 +69,7 @@ def test_equal_models_are_neither_refused_nor_said_to_be_better() -> None:
     for seed in range(8):
         found = checks(models(seed, 4))
         assert not any(check.refused or check.better for check in found)
-        assert main_of(found).shown or seed % 8 == 7
+        assert main_of(found).shown or seed == 7
 
 
 def test_nothing_holds_back_a_model_that_is_better_beyond_chance_unless_it_is_strict() -> None:

@@ -26,6 +26,7 @@ from podline.base.errors import SourceError, StageTimeoutError
 from podline.base.progress import silent
 from podline.beam_jobs.conversion import convert
 from podline.commands import display
+from podline.commands.engine import _temporary_store
 from podline.data.sources.sample import write_sample
 from podline.kinds.pose.settings import PoseSettings
 from podline.recipes import registry
@@ -70,8 +71,6 @@ def test_a_page_that_help_or_an_error_names_can_be_opened(podline) -> None:
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
         (["convert", "mnist"], "got no --source; give --source with the folder or the file"),
         (["data", "list", "--settings", "nowhere.toml"], "nowhere.toml cannot be read: No such file"),
-        (["data", "show", "images", "--record", "a.png", "--verify", "--root", "."], "got --record with --verify"),
-        (["data", "show", "images@1..2", "--record", "a.png", "--root", "."], "got --record with two versions"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_exit_code_2(podline, arguments: list[str], message: str) -> None:
@@ -112,6 +111,7 @@ def test_a_sheet_of_a_recipe_in_a_file_is_in_the_store(
         ("models predict sample-0123456789ab a.png --table a.txt", "got a.txt, expected a file name that ends in"),
         ("models predict sample-0123456789ab a.png", "`podline runs list` shows all runs"),
         ("models promote sample --root other", "sample is a recipe; give one of its runs, such as sample-0123456789ab"),
+        ("models export sample gs://bucket/models", "got FOLDER gs:/bucket/models, expected a folder on this machine"),
         ("data check gone", "gone does not exist"),
         ("models list --root nope", "nope does not exist"),
     ],
@@ -127,6 +127,26 @@ def test_arguments_are_looked_at_before_tensorflow_and_before_a_store_is_made(
     assert (answer.code in (2, 3, 5), answer.err.count("\n")) == (True, 1), answer.err
     assert message in answer.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "other"]
+
+
+def test_a_check_of_an_engine_leaves_nothing(gcs_root: str, tmp_path: Path) -> None:
+    store = open_store(gcs_root)
+    with _temporary_store(store) as (root, source):
+        assert Path(source).is_dir()
+        made = open_store(root)
+        made.publish_bytes("name", b"")
+        assert made.scratch.is_dir()
+    assert store.list() == []
+    assert not made.scratch.exists()
+    folder = open_store(tmp_path / "root")
+    with _temporary_store(folder) as (root, _):
+        open_store(root).publish_bytes("name", b"")
+    assert not Path(root).exists()
+    with contextlib.suppress(SourceError), _temporary_store(folder) as (root, _):
+        open_store(root).own_folder("logs").joinpath("convert.log").touch()
+        raise SourceError("see the log")
+    assert folder.list() == []
+    assert (Path(root) / ".podline/logs/convert.log").exists()
 
 
 @pytest.mark.parametrize(("words", "completed"), [("runs show --root ROOT a-", "a-1"), ("train mni", "mnist")])
@@ -178,6 +198,8 @@ def test_exit_codes_are_those_of_the_errors_and_an_unforeseen_one_is_a_bug(
         expected = {KeyboardInterrupt: 130, ZeroDivisionError: 1}.get(type(error)) or error.exit_code
         assert answer.code == expected
     assert answer.err == "podline: error: ZeroDivisionError: division by zero (this is a bug; --debug shows where)\n"
+    answer = podline("runs", "list", "--root", "~nobody-has-this-name/root")
+    assert (answer.code, "a path begins with ~ or ~USER whose home folder is unknown" in answer.err) == (2, True)
     monkeypatch.setattr("podline.commands.runs.names", Mock(side_effect=OSError(errno.ENOSPC, "full")))
     answer = podline("runs", "list", "--root", tmp_path)
     assert (answer.code, "cannot write a file or the output: no space left on the device" in answer.err) == (5, True)

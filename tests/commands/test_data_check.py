@@ -110,11 +110,14 @@ def test_classes_whose_images_are_all_held_out_are_named_with_the_remedy(tmp_pat
         sides[int(identified(data).identity.hex()[:8], 16) < share * 2**32][name] = data
     train, test = (list(side.items()) for side in sides)
     source = as_folders(tmp_path / "raw", {"ant": dict(train[:4]), "fly": dict(test[:2])})
-    said = "all images of the class 'fly' (2 images) are in the test split, none is left for training: give more images"
+    said = "all usable images of the class 'fly' (2 images) are in the test split, none is left for training: give more"
     refused = check(source, "--set", f"conversion.test_share={share}")
     assert f"1 class with a training image, 'ant', vs 2 at least; {said}" in str(refused.exception)
     as_folders(source, {"bee": dict([*train[4:9], *test[2:]])})
-    assert f"{said}, or another share of test images" in check(source, "--set", f"conversion.test_share={share}").stdout
+    assert (
+        f"{said} images, or another share of test images"
+        in check(source, "--set", f"conversion.test_share={share}").stdout
+    )
 
 
 def test_near_duplicates_are_listed_and_drawn_though_they_would_be_refused(tmp_path: Path) -> None:
@@ -146,3 +149,10 @@ def test_a_recipe_is_another_name_of_its_data_set_and_what_is_there_instead_is_n
     manifest = publish_people(tmp_path, dataset="coco")
     assert show("coco_pose").stdout == show("coco").stdout
     assert show("coco").stdout.startswith(f"coco {manifest.fingerprint}")
+
+
+@pytest.mark.parametrize("command", [["data", "check", ""], ["convert", "images", "--source", ""]])
+def test_an_empty_source_is_not_the_current_folder(tmp_path: Path, command: list[str]) -> None:
+    said = CliRunner().invoke(cli, [*command, "--root", str(tmp_path / "root")])
+    assert isinstance(said.exception, SourceError)
+    assert str(said.exception).startswith("got an empty source, expected a folder or a file")

@@ -124,6 +124,9 @@ def test_what_cannot_be_compared_says_why_and_names_keep_their_ends(store: Store
     words = compare_runs(store, [first, second, second.model_copy(update={"outcome": None})]).words
     assert "is no longer the evaluation of" in words[0]
     assert "cannot compare results: this run has no evaluation; run" in words[1]
+    figure = {"measure": "years", "metrics": {"years": shares[0]}}
+    unknown = [each.model_copy(update={"outcome": each.outcome.changed(**figure)}) for each in (first, second)]
+    assert "no kind of task ranks models by years; install" in compare_runs(store, unknown).words[0]
     poses: Any = SimpleNamespace(measure="ap")
     one = evaluated(store, before.run)
     with pytest.raises(StoreError, match="one run's main measure is ap, the other's top1"):

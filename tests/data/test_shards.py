@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import resource
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,16 +15,19 @@ from raw_cifar import write_raw_cifar
 from small_dataset import encoded, filled_from
 
 from podline.base.arrays import Arrays
-from podline.base.errors import SettingsError, SourceError
+from podline.base.errors import SettingsError, SourceError, StoreError
 from podline.data import shards
 from podline.data.order import shuffled
 from podline.data.pixels import pixel_sums
 from podline.data.planning import ShardPlan, ShardPlans, SplitPlan, plan_shards, shard_count
+from podline.data.raw_arrays import FilePart, write_parts
+from podline.data.record_table import publish_records, rows_of
 from podline.data.records import layout_of
 from podline.data.shards import write_shard
 from podline.data.sources.opening import open_source
 from podline.documents.feature import Feature
 from podline.store import digests
+from podline.store.opening import open_store
 
 LAYOUT = layout_of([Feature("image", "uint8", (32, 32, 3)), Feature("label", "int64", ())])
 PLAN = ShardPlan("train", "shard", 0, 50)
@@ -137,3 +142,22 @@ def test_an_empty_split_or_a_record_that_fits_no_shard_is_an_error() -> None:
         shard_count(10, CIFAR, CIFAR - 1, 1)
     with pytest.raises(SourceError, match="the split 'test' has no records"):
         plan_shards("x", {"train": 10, "test": 0}, 100, shard_bytes=1000, min_shards=1)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path, number: int) -> None:
+    def read(_path: Path) -> list[FilePart]:
+        return [FilePart(np.zeros((1, 9, 9, 3), np.uint8), ["cat"])]
+
+    rows = rows_of({"split": "train", "position": pa.array(range(99))})
+    write = (
+        lambda: write_parts(read, [tmp_path], tmp_path),
+        lambda: publish_records(open_store(tmp_path / "root"), "datasets/a/b", rows, {}),
+    )[number]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, before[1]))  # of a file: less than a buffer
+    try:
+        with pytest.raises(StoreError, match=r"cannot write .*(pixels|records\.parquet)"):
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -305,6 +305,15 @@ def test_a_deployment_of_another_flow_that_has_the_same_name_is_left_alone(
         assert _schedules(ours) == {("15 1 * * *", True)}
 
 
+def test_two_deployments_of_a_flow_with_one_name_are_refused(client: SyncPrefectClient, project: Path) -> None:
+    document = yaml.safe_load((project / "prefect.yaml").read_text())
+    document["deployments"].append(document["deployments"][0])
+    (project / "prefect.yaml").write_text(yaml.safe_dump(document))
+    with pytest.raises(SettingsError, match="two deployments of a flow have one name"):
+        _deploy(project)
+    assert not client.read_deployments()
+
+
 def test_a_flow_that_is_not_there_is_named(client: SyncPrefectClient, project: Path) -> None:
     _change(project, entrypoint="podline.flows.nothing.nothing")
     with pytest.raises(SettingsError, match=r"podline\.flows\.nothing.*sample-nightly"):

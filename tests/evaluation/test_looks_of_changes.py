@@ -88,6 +88,7 @@ def test_a_quiet_night_counts_and_draws_what_changed(
     assert result.relabels[0].endswith("cat → dog")
     assert not result.shifted
     assert result.looks[0].startswith("new images look like old ones: 60 new images vs ")
+    assert "8 tests of brightness, contrast, Holm's correction" in result.looks[0], "sizes and formats are all equal"
     rows = {row.label: [one.caption for one in row.pictures] for row in block(found).rows}  # type: ignore[union-attr]
     assert (len(rows["added"]), len(rows["removed"]), rows["relabelled"][0].split("\n")[0]) == (8, 1, "dog")
 
@@ -109,7 +110,7 @@ def test_what_cannot_be_compared_is_said(first: tuple[Path, Manifest], raw: Path
     found = changed(first, tmp_path)
     assert (found.new_classes, found.vanished_classes) == (("owl",), ("frog",))
     [told] = found.looks
-    assert told.startswith("0 new images of classes that have old images: too few")
+    assert told == "0 new images and 0 old ones of the same classes: too few to compare, at least 8 of each are needed"
     other = changed(first, tmp_path, settings={"side": 32})
     assert other.looks[0].startswith("conversion settings differ (side 24 → 32)")
     assert (other.added, other.removed) == (1, 150)

@@ -19,6 +19,7 @@ from trained_runs import untrained
 
 from podline import notebook
 from podline.base.errors import SettingsError, SourceError
+from podline.base.plurals import plural
 from podline.base.progress import Reporter, silent
 from podline.evaluation import pictures, predicting
 from podline.evaluation.forward import finished_model
@@ -176,6 +177,7 @@ def test_in_a_notebook_pictures_are_files_or_arrays(network, classifier, tmp_pat
     file = picture(tmp_path, "a.jpg")
     by_file, by_array = notebook.predict(network.run, network.root, [file, pixels], threshold=0.0)
     assert by_file.prediction.people is not None
+    assert str(by_file) == f"{file}: {plural(len(by_file.prediction.people), 'instance')}", "no picture is written"
     assert (by_array.prediction.width, by_array.prediction.height) == (70, 50)
     assert by_array._repr_png_().startswith(b"\x89PNG")
     [named] = notebook.predict(classifier.run, classifier.root, [pixels[..., 0]])

@@ -1,9 +1,10 @@
-"""Kinds of packages whose measure is a single number, or whose targets have no text; classes without examples."""
+"""Kinds with one answer per image: a single number as measure, targets without text, empty classes, damage."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ import pytest
 from support.guessed import guesses_of
 
 from podline.base.arrays import Array
+from podline.base.errors import ArtifactError
 from podline.contract.objective import Objective
 from podline.kinds.by_example.answered import Answered
 from podline.kinds.by_example.kind import ValueKind
@@ -26,6 +28,7 @@ from podline.recipes.settings import Recipe
 from podline.recipes.targets import Targets
 from podline.report.facts import RunFacts
 from podline.stages.tools import PicturePrediction
+from podline.store.folder import FolderStore
 
 RECIPE, MANIFEST = cast(Recipe, None), cast(Any, SimpleNamespace(class_names=()))
 
@@ -88,3 +91,13 @@ def test_classes_without_test_images_are_not_the_weakest() -> None:
     [chart, table] = blocks[-2].blocks
     assert "from b (100.0 %) down to a (50.0 %)" in str(chart.svg)
     assert [row[0] for row in table.rows] == ["b", "a"]
+
+
+def test_any_damaged_byte_of_answers_is_an_error_of_the_file(tmp_path: Path) -> None:
+    content, store = Answered(np.arange(99.0), np.arange(99.0)).to_bytes(), FolderStore(tmp_path)
+    for place in range(60, 300, 9):
+        damaged = bytearray(content)
+        damaged[place] ^= 0xFF
+        store.publish_bytes("runs/r/answers.npz", bytes(damaged), replace=True)
+        with pytest.raises(ArtifactError, match=r"answers\.npz holds no answers .*; evaluate the run again"):
+            Answered.read(store, "runs/r")

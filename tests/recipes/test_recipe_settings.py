@@ -124,6 +124,7 @@ POSES = {"name": "x", "dataset": "coco", "task": {"side": 64}}
         ),
         ({"early_stop": {"metric": "error"}, "validation_share": 0.1}, "error is the share of wrong answers"),
         ({"task": {"side": 72, "targets": {"stride": 16}}}, "side=72 must be a multiple of targets.stride=16"),
+        ({"task": {"side": 64, "targets": {"stride": 32}}}, "side=64 must be at least 3 times targets.stride=32"),
         ({"task": {"side": 64, "targets": {"stride": 2}}}, r"stride\n +Input should be a multiple of 4"),
         ({"task": {"side": 64, "augmentation": {"smallest": 1.2}}}, r"smallest=1\.2 must not be above largest=1\.0"),
     ],

@@ -91,6 +91,7 @@ def test_an_override_that_cannot_be_is_one_clear_line(changes: dict[str, object]
         (None, "gs://bucket/photos/birds.2024/", "images.birds-2024"),
         (None, "/elsewhere/photos/birds.v2.TAR.GZ", "images.birds-v2"),
         (None, "/elsewhere/photos/birds.parquet", "images.photos"),
+        (None, "gs://bucket/photos.v2", "images.photos-v2"),
         (None, "/data/images", "images"),
         (None, "/data/Sommervögel, Été 2", "images.sommervoegel-ete-2"),
         (None, f"/data/{unicodedata.normalize('NFD', 'Brånäs')}", "images.branaes"),

@@ -18,6 +18,7 @@ from podline.documents.ledger_entry import Entry, PromotionSummary, WaitingTime
 from podline.documents.metric import Metric
 from podline.ledger import ledger
 from podline.report import nights_page
+from podline.report.night_series import NightSeries
 from podline.report.nights_page import MOST_ROWS, index_page, write_index
 from podline.store.contract import Store
 from podline.store.opening import open_store
@@ -214,6 +215,22 @@ def test_what_needs_a_look_comes_first_with_what_it_changes_and_the_next_command
     by_hand = index_page("s", [night(place, **BY_HAND) for place in range(3)])
     assert _told(by_hand)[0] == "3 runs"
     assert "<h2>All runs</h2>" in by_hand
+
+
+def test_a_night_that_restarted_after_a_later_one_is_the_last_point() -> None:
+    first, later, again = night(0, flow_run="a"), night(1), night(2, flow_run="a")
+    series = NightSeries(first, others=False)
+    for each in (first, later, again):
+        series.add(each)
+    chart, *_ = series.charts()
+    assert [point.time for point in chart.points] == [later.ended, again.ended]
+
+
+def test_nights_of_a_kind_that_is_not_installed_have_no_change() -> None:
+    figure = {"years": Metric(value=3.0, low=2.0, high=4.0)}
+    result = outcome(0.5).changed(measure="years", metrics=figure)
+    entries = [night(place, outcome=result.changed(weights_sha256=str(place))) for place in range(2)]
+    assert _changes(entries)[0][1] == "the kind is not installed"
 
 
 def test_hostile_names_are_text() -> None:

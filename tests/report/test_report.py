@@ -7,8 +7,10 @@ import html
 import io
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import cv2
 import matplotlib.image
@@ -23,9 +25,10 @@ from podline.base.drawing.svg import Svg
 from podline.base.errors import ArtifactError, StoreError
 from podline.base.progress import silent
 from podline.documents.manifest import dataset_folder, read_manifest
+from podline.documents.metric import Metric
 from podline.kinds.classification.document import Evaluation
 from podline.recipes.kind_table import read_evaluation
-from podline.report import charts
+from podline.report import charts, run_sections, verdict
 from podline.report.blocks import Chart, Code, Column, Fold, Grid, Heading, Items, Picture, Pictures, Table, Text
 from podline.report.facts import RunFacts, gather
 from podline.report.pictures import PHOTO, SMALL_PHOTO, photo_uri
@@ -302,6 +305,33 @@ def test_a_block_shows_any_text_as_it_is(block: Text) -> None:
     markdown = block.markdown()
     assert isinstance(block, Code) or ("<script" not in markdown and "**" not in markdown.replace(r"\*\*", ""))
     assert Fold("Curves", Chart(Svg("", 1, 1, Markup()), "Loss")).markdown() == "", "nothing has no heading"
+
+
+def test_a_previous_version_that_cannot_be_compared_is_named(reported: Reported, monkeypatch) -> None:
+    facts = reported.facts
+    before = facts.manifest.model_copy(update={"records": None})
+    monkeypatch.setattr(run_sections, "version_before", lambda *_: before)
+    [warning] = run_sections.changes.blocks(facts)
+    assert isinstance(warning, Text)
+    assert warning.text.startswith("Not compared with the previous version: ")
+    assert "converted by an older Podline" in warning.text
+
+
+@pytest.mark.parametrize(("kind", "offered"), [("classification", True), ("labels", False)])
+def test_a_search_of_suspects_is_offered_for_classes_alone(reported: Reported, kind: str, offered: bool) -> None:
+    facts: Any = reported.facts
+    own = facts.manifest.model_copy(update={"dataset": "images.own"})
+    commands, _ = verdict.what_next.blocks(replace(facts, manifest=own, recipe=SimpleNamespace(name="r", kind=kind)))
+    assert ("podline data suspects r" in commands.markdown()) is offered
+
+
+def test_a_measure_below_zero_is_inside_its_chart() -> None:
+    def side(value: float) -> Any:
+        return SimpleNamespace(metrics={"fit": Metric(value=value, low=value - 0.1, high=value + 0.1)})
+
+    sides: Any = {"untrained": side(-1.5), "trained": side(0.5), "seen": side(0.6)}
+    found: Any = SimpleNamespace(measure="fit", guessing=Metric(value=0.0, low=0.0, high=0.0), **sides)
+    assert "\N{MINUS SIGN}1.5" in charts.verdict(found).html()
 
 
 def test_a_training_loss_below_zero_is_inside_its_chart() -> None:

@@ -281,6 +281,8 @@ def test_losses_of_different_formulas_are_not_compared(name: str, over: str) -> 
         (("schedule.rate=0.1..1",), "a recipe has no 'schedule.rate'"),
         (("model.width=0..2",), r"model\.width = 0"),
         (("optimizer.kind=sgd,adma",), "adma"),
+        (("validation_share=0.1,0.3",), "trials are compared on the same examples of one data set"),
+        (("dataset=mnist,cifar10",), "trials are compared on the same examples of one data set"),
     ],
 )
 def test_what_cannot_be_a_space_is_refused(texts: tuple[str, ...], words: str) -> None:

@@ -94,6 +94,11 @@ def _aborted() -> None:
     os.abort()
 
 
+def _noisy() -> None:
+    os.write(2, b"libpng warning: iCCP: known incorrect sRGB profile\n" * 1_000)
+    _aborted()
+
+
 def _named() -> None:
     raise ValueError("malloc/allocations/out of memory.csv has no labels")
 
@@ -112,6 +117,7 @@ _BAD: dict[str, Callable[[], Any]] = {
     "exit": lambda: os._exit(3),
     "full": _full,
     "named": _named,
+    "noisy": _noisy,
     "print": _print,
     "settings": _settings,
     "surroundings": _surroundings,

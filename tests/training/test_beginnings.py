@@ -120,6 +120,10 @@ def keras_2(file: Path) -> None:
     save_model_to_hdf5(other(), file)
 
 
+def infinite(file: Path) -> None:
+    np.savez(file, **{"classifier/kernel": np.full((32, 3), 1e300), "classifier/bias": np.zeros(3)})
+
+
 def damaged(file: Path) -> None:
     file.write_bytes(b"PK\x03\x04 and no more")
 
@@ -131,6 +135,7 @@ def damaged(file: Path) -> None:
         ("old.h5", keras_2, ArtifactError, r"got a file of Keras 2, expected one of Keras 3; .*save_weights"),
         ("cut.keras", damaged, ArtifactError, r"^init=.*cut\.keras is damaged, or is not a file of weights: [^\n]*$"),
         ("weights.ckpt", damaged, SettingsError, r"got \.ckpt, expected \.keras, \.weights\.h5"),
+        ("wide.npz", infinite, SettingsError, "classifier has values that are not finite in float32"),
         ("none.npz", lambda _file: None, SettingsError, "No such file"),
     ],
 )

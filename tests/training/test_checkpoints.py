@@ -21,6 +21,7 @@ from podline.base.errors import (
     OtherWriterError,
     PodlineError,
     PreemptedError,
+    PrunedError,
     StoreError,
     StoreUnavailableError,
 )
@@ -34,7 +35,7 @@ from podline.store.one_writer import Writer
 from podline.store.opening import open_store
 from podline.training.checkpoints import CheckpointFolder, TimeSpent, read_arrays, restore_newest, write_arrays
 from podline.training.mirror import Mirror
-from podline.training.train import _copy_open_files
+from podline.training.train import _copy_open_files, _noted
 from tests.support.metrics import evaluation_line, read_metrics, steps_line
 
 
@@ -184,6 +185,17 @@ def test_a_log_of_any_length_is_read_in_little_memory(tmp_path: Path):
         assert most < size / 2, (most, size)
         assert log.mark() == mark
     assert some == [*range(1, 20_000, 67), 20_000]
+
+
+def test_the_early_end_of_a_run_is_an_event_for_errors_of_a_package_too(tmp_path: Path) -> None:
+    class EnoughError(PrunedError):
+        """As a hook of a package raises it."""
+
+    events = EventLog(tmp_path / EVENTS)
+    with pytest.raises(EnoughError), _noted(Mock(), events, Mock(step=7)):
+        raise EnoughError("no gain")
+    [event] = events.read()
+    assert (event.event, event.step, event.message) == ("pruned", 7, "no gain")
 
 
 RUN = "runs/r"

@@ -444,3 +444,8 @@ def test_a_run_that_goes_on_knows_what_was_usual_before():
     stop.after(losing(6, [19.0, 19.0]))
     with pytest.raises(DivergenceError, match=r"gradient norms before this step: 5, 5, 1, 1\b"):
         stop.after(losing(8, [21.0, 21.0]))
+    interrupted, _ = hook(stretches=1)
+    for step, loss in enumerate([2.0, 1.0, 30.0, 30.0], start=1):
+        interrupted.note(steps_line(2 * step, loss))
+    with pytest.raises(DivergenceError, match=r"above 20 \(factor 10, usual loss 2\)"):
+        interrupted.after(losing(10, [30.0, 30.0]))

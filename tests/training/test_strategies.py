@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ from podline.settings.strategies import accelerators
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.opening import open_store
 from podline.training import devices
-from podline.training.devices import batch_advice
+from podline.training.devices import batch_advice, warn_of_padding
 from podline.training.schedules import build_schedule
 from podline.training.state import TrainingState
 from podline.training.steps import ScoringSteps, TrainingSteps
@@ -210,6 +211,15 @@ def test_a_batch_that_wastes_a_tpu_core_is_warned_about_and_nowhere_else(batch_s
     advice = batch_advice("batch_size", batch_size, replicas, tpu=True)
     assert re.search(words, advice) if words else advice is None
     assert batch_advice("batch_size", batch_size, replicas, tpu=False) is None
+
+
+def test_a_core_of_a_tpu_computes_one_part_of_an_accumulated_batch():
+    strategy, reporter = Mock(spec=tf.distribute.TPUStrategy, num_replicas_in_sync=2), Mock()
+    warn_of_padding("batch_size", 1024, strategy, reporter, accumulate=4)
+    assert not reporter.warn.called
+    warn_of_padding("batch_size", 256, strategy, reporter, accumulate=4)
+    [[advice], _] = reporter.warn.call_args
+    assert re.search("32 per TPU core, expected a multiple of 128 .* batch_size=1024 fills it", advice)
 
 
 def test_the_machines_accelerators_are_seen_by_their_nodes(tmp_path):

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import matplotlib as mpl
-import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 
-Image = npt.NDArray[np.uint8]
+from podline.base.arrays import Image
 
 INK, MUTED = "#1c1c1c", "#6b6b6b"
 # Sides of a picture in inches. At _DPI, a picture of 28 or 32 pixels is enlarged about fivefold.

@@ -50,7 +50,7 @@ def saved_model(store: Store, entry: Crowned) -> dict[str, Artifact]:
     """Return path within the SavedModel → artifact for the files of a champion's SavedModel.
 
     Raises:
-        StoreError: the promotion was interrupted before it wrote the SavedModel.
+        StoreError: the promotion was interrupted before it ended, or its documents cannot be read.
         ArtifactError: the files are not the champion's.
     """
     run = f"runs/{entry.run}"
@@ -85,7 +85,7 @@ def lay_out(store: Store, recipe: str, folder: Path) -> Path:
 
     Raises:
         StoreError: see :func:`copy_saved_model`, or the recipe has no champion.
-        ArtifactError: see :func:`copy_saved_model`, or the folder contains another model.
+        ArtifactError: see :func:`copy_saved_model`, or ``<number>`` exists without the champion's files.
     """
     entry = require_champion(store, recipe)
     place = folder / recipe / str(entry.number)

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from podline.base.arrays import Array
+from podline.base.arrays import Array, Pixels
 from podline.base.errors import StoreUnavailableError
 from podline.base.progress import silent
-from podline.champions.exports import Images, write_saved_model
+from podline.champions.exports import write_saved_model
 from podline.champions.serving.layout import copy_saved_model, require_champion
 from podline.contract.kind import kind_of
 from podline.data.pictures import Form
@@ -58,7 +58,7 @@ class Served(NamedTuple):
         """The shape of an image, (height, width, channels)."""
         return tuple(self.input[1].shape[1:])
 
-    def outputs(self, images: Images) -> dict[str, Array]:
+    def outputs(self, images: Pixels) -> dict[str, Array]:
         """Return name → output, (n, …), for images, uint8 (n, height, width, channels)."""
         name, _ = self.input
         parts = [

@@ -21,8 +21,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from podline.base.arrays import Pixels
 from podline.base.errors import SourceError
-from podline.champions.exports import Images
 from podline.champions.serving.model import Follower, Served
 from podline.data.picture_sandbox import PictureFile, PictureSandbox
 from podline.store.contract import Store
@@ -36,7 +36,7 @@ MAX_CONNECTIONS = 128
 MAX_IMAGES = 128
 """Largest number of images of a request."""
 MAX_PIXELS = 4_000_000
-"""Largest number of pixels of all images of a request, at the model's input size."""
+"""Largest number of pixels of all images of a request, at the model's input size; one image is always allowed."""
 
 _HEAD_SECONDS, _BODY_SECONDS, _GRACE_SECONDS = 10, 30.0, 30
 _THREADS = 4
@@ -50,7 +50,7 @@ class Server:
         self._threads = ThreadPoolExecutor(_THREADS, "predict")
 
     def run(self, name: str, listening: socket.socket) -> None:
-        """Serve until SIGTERM or SIGINT, and then finish the requests in progress."""
+        """Serve until SIGTERM or SIGINT, and then finish the requests in progress, for at most 30 s."""
         self._name = name
         application = Starlette(
             routes=[
@@ -180,11 +180,11 @@ def images_in(body: bytes, name: str) -> tuple[list[Any], bool]:
     return [each[name] if isinstance(each, dict) and [*each] == [name] else each for each in values], is_rows
 
 
-def images_of(values: list[Any], shape: tuple[int, ...], decode: Callable[[list[PictureFile]], list[Images]]) -> Images:
+def images_of(values: list[Any], shape: tuple[int, ...], decode: Callable[[list[PictureFile]], list[Pixels]]) -> Pixels:
     """Return the images of a request, uint8 (n, height, width, channels).
 
     Raises:
-        HTTPException: there are too many images, or one has a wrong shape or dtype.
+        HTTPException: there are too many images, one has a wrong shape or dtype, or a file is not a picture.
     """
     most = max(1, min(MAX_IMAGES, MAX_PIXELS // (shape[0] * shape[1])))
     if len(values) > most:
@@ -205,7 +205,7 @@ def _file(value: dict[str, Any], where: str) -> PictureFile:
         raise HTTPException(400, f'{where} is not {{"b64": BASE64 OF A PICTURE FILE}}') from None
 
 
-def _pixels(value: Any, where: str, shape: tuple[int, ...]) -> Images:
+def _pixels(value: Any, where: str, shape: tuple[int, ...]) -> Pixels:
     try:
         found = np.asarray(value)
     except (ValueError, OverflowError) as error:

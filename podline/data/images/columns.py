@@ -120,7 +120,7 @@ class Columns(NamedTuple):
         return next(iter(marked), rest)
 
 
-def label_of(value: Any, settings: ImagesSettings, mark: str | None = None) -> str | None:
+def label_of(value: Any, settings: ImagesSettings, mark: str | None) -> str | None:
     """Return a source's label as the text form of a target, or None if the label is missing.
 
     Args:
@@ -174,7 +174,7 @@ def class_columns(
     names: Sequence[str],
     settings: ImagesSettings,
     rows: Callable[[], Iterable[Mapping[str, Any]]],
-    file: str = "",
+    file: str,
 ) -> Columns:
     """Detect the columns of a table that lists whole images and their classes.
 
@@ -219,7 +219,7 @@ def class_columns(
     return found
 
 
-def known_columns(where: str, names: Sequence[str], settings: ImagesSettings, file: str = "") -> Columns:
+def known_columns(where: str, names: Sequence[str], settings: ImagesSettings, file: str) -> Columns:
     """Return the columns that the settings name, or whose names are common for a role; see :func:`class_columns`.
 
     Raises:

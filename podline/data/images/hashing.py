@@ -15,9 +15,9 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from podline.base.arrays import Pixels
 from podline.data.fitting import middle
 
-Pixels = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Boxes = npt.NDArray[np.integer]

@@ -267,7 +267,7 @@ def refuse_near(pairs: Sequence[NearPair], sizes: Mapping[str, int], allowed: fl
             share = len(some) / sizes[split]
             raise SourceError(
                 f"{_described(some, sizes, f', {share:.1%} vs {allowed:.1%} at most')}: the score would not hold for "
-                "new images; give a column of groups (conversion.group_column), separate splits, or "
+                "new images; give separate splits, in a table a column of groups (conversion.group_column), or "
                 f"--set conversion.near_share={math.ceil(100 * share) / 100:g}; {_DRAWN}"
             )
 

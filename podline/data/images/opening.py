@@ -149,14 +149,14 @@ def _warnings(images: ImageTable, splits: Sequence[str]) -> Iterator[str]:
 
 
 def _untrained(classes: Mapping[str, int], given: frozenset[str]) -> list[str]:
-    """Return a line on classes whose images are all held out, with the number of images; empty if there are none."""
+    """Return a line on classes whose usable images are all held out, with their number; empty if there are none."""
     if not classes:
         return []
     named = first_few([f"{shortened(name)} ({plural(count, 'image')})" for name, count in classes.items()], _NAMED)
     place = "test or validation split" if VALIDATION in held_out_splits(given) else "test split"
     remedy = "put some of them into the training split" if held_out_splits(given) else _MORE_IMAGES
     which = "class" if len(classes) == 1 else "classes"
-    return [f"all images of the {which} {named} are in the {place}, none is left for training: {remedy}"]
+    return [f"all usable images of the {which} {named} are in the {place}, none is left for training: {remedy}"]
 
 
 def _content_of(images: ImageTable) -> SourceFile:

@@ -48,6 +48,9 @@ def header_of(table: ListedFile) -> list[str]:
     """Return the names of a table's columns; those from folder names, such as ``label=cat`` (Hive), come last.
 
     The columns of JSON Lines are those of the first :data:`_FIRST_ROWS` rows.
+
+    Raises:
+        SourceError: the table cannot be read.
     """
     if table.ends(PARQUET):
         names = schema_of(table).names
@@ -59,7 +62,11 @@ def header_of(table: ListedFile) -> list[str]:
 
 
 def rows_of(table: ListedFile, columns: Sequence[str], at_once: int = ROWS_AT_ONCE) -> Iterator[Row]:
-    """Yield the rows of a table, with at least the given columns."""
+    """Yield the rows of a table, with at least those of the given columns that the table has.
+
+    Raises:
+        SourceError: the table cannot be read.
+    """
     if table.ends(PARQUET):
         rows = (Row(f"{table.name}[{at}]", values) for at, values in enumerate(parquet_rows(table, columns, at_once)))
     elif table.ends(".csv", ".tsv"):
@@ -71,7 +78,11 @@ def rows_of(table: ListedFile, columns: Sequence[str], at_once: int = ROWS_AT_ON
 
 
 def schema_of(file: ListedFile) -> pa.Schema:
-    """Return the schema of a Parquet file."""
+    """Return the schema of a Parquet file.
+
+    Raises:
+        SourceError: the file cannot be read as Parquet.
+    """
     with opened(file, "Parquet"), pq.ParquetFile(file.path) as parquet:
         return parquet.schema_arrow
 

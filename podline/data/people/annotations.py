@@ -152,7 +152,7 @@ class ImageEntry:
         record: name of the entry in the quarantine list and in errors.
         width: width of the annotated image; 0 to use the width of the image file.
         problem: why the image cannot be converted; empty if it can.
-        people: number of annotations with a joint.
+        people: number of annotations, crowds excepted, with any keypoint value other than 0.
         annotations: the annotations of people in the image, each an :class:`Annotation` as JSON.
     """
 
@@ -190,14 +190,14 @@ def limits_of_annotations(size: int) -> ParseLimits:
 
 
 def document_of(file: AnnotationFile, remedy: str) -> dict[str, Any] | None:
-    """Read an annotation file, a zip member or DeepLabCut's tables within limits; runs in a sandbox.
+    """Read an annotation file, a zip member or DeepLabCut's tables; runs in a sandbox, whose limits it sets.
 
     Returns:
         The document if it has the lists ``images`` and ``annotations``, else None. Segmentations of people with joints
         are dropped, since no record needs them and they fill most of a file.
 
     Raises:
-        SourceError: the file cannot be read or is not JSON.
+        SourceError: the file cannot be read, is a Git LFS pointer, or is neither JSON nor a table of DeepLabCut.
     """
     path, shown = file.path, str(file)
     begin(limits_of_annotations(size_of(path)), shown)
@@ -234,14 +234,18 @@ def _without_outline(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def size_of(path: Path) -> int:
-    """Return the size in bytes of a file, or of the tables in a folder."""
+    """Return the size in bytes of a file, or of all CSV files in a folder.
+
+    Raises:
+        SourceError: a file cannot be read.
+    """
     with reading(path):
         files = path.rglob("*.csv") if path.is_dir() else [path]
         return sum(file.stat().st_size for file in files)
 
 
 def entries_of(document: Mapping[str, Any], ids: Collection[int | str], joints: int) -> Entries:
-    """Check the entries of a document from :func:`document_of`; skip annotations with another ``category_id``.
+    """Check the entries of a document from :func:`document_of`; skip annotations with a ``category_id`` not in ``ids``.
 
     ``joints`` is the number of joints that each annotation must have.
     """
@@ -289,7 +293,7 @@ def identifier(value: object) -> int | str | None:
 
 
 def numbered(ids: Sequence[int | str | None]) -> Sequence[int]:
-    """Return int ids for a file's entries: the file's ids if they are distinct integers, else positions from 1 on."""
+    """Return int ids for a file's entries: the file's ids if they are distinct integers, 0 or more; else 1 to n."""
     numbers = [number for number in ids if isinstance(number, int) and 0 <= number < 2**62]
     return numbers if len(set(numbers)) == len(ids) else range(1, len(ids) + 1)
 
@@ -306,7 +310,7 @@ def _image_entry(record: str, image: object) -> ImageEntry:
 
 
 def refuse_twice(entries: Sequence[ImageEntry], what: str, values: Sequence[Any]) -> None:
-    """Refuse entries with equal values, such as an image's id or file.
+    """Refuse entries with equal values, such as an image's id or file; None equals no value.
 
     An entry lists only some of the image's people, and the others would be trained as background.
     """
@@ -329,7 +333,7 @@ def _add(entry: ImageEntry, found: Mapping[str, Any], number: int, joints: int) 
 
 
 def _given(found: Any) -> Any:
-    """Remove null values from an object, so that the defaults apply."""
+    """Return an object without null values, so that the defaults apply; return other values unchanged."""
     return {key: value for key, value in found.items() if value is not None} if isinstance(found, dict) else found
 
 

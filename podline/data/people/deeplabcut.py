@@ -61,10 +61,11 @@ def is_table(path: Path) -> bool:
 def as_coco(place: Path) -> bytes:
     """Return the labels of a table, or of all tables in a folder, as a COCO document in JSON.
 
-    The skeleton comes from the project's ``config.yaml``; limbs with unknown body parts are dropped.
+    The skeleton comes from the project's ``config.yaml``; limbs with unknown body parts are dropped. Frames without a
+    labelled joint are omitted.
 
     Raises:
-        SourceError: a table cannot be read, or its body parts differ from those of other tables.
+        SourceError: a table or ``config.yaml`` cannot be read, or body parts differ between tables or individuals.
     """
     categories: dict[str, tuple[str, ...]] = {}
     images: list[dict[str, Any]] = []
@@ -103,6 +104,9 @@ def _read(path: Path) -> tuple[list[str], dict[str, tuple[tuple[str, ...], npt.N
     Returns:
         The file name of each frame's image; individual → its body parts, and its poses, float64 (frames, parts, 3): x,
         y, visibility; zeros for an unlabelled joint. Without individuals, the only key is empty.
+
+    Raises:
+        SourceError: the file cannot be read, or is not a table of labels by DeepLabCut.
     """
     refuse_lfs_pointer(path, str(path))
     with reading(path, "a table of DeepLabCut", "restore it"), path.open(encoding="utf-8-sig", newline="") as stream:

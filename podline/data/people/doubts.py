@@ -32,9 +32,10 @@ class _Instance(NamedTuple):
 
 
 def doubts(images: Iterable[tuple[People, bool]]) -> list[str]:
-    """Return a warning for each way in which the annotations are probably wrong.
+    """Return warnings: one about ignored EXIF rotations, and one about the first of units, places and boxes in doubt.
 
-    ``images``: the people in each image, and whether the image has an EXIF rotation that was ignored.
+    Empty for fewer than :data:`_LEAST` instances. ``images``: the people in each image, and whether the image has an
+    EXIF rotation that was ignored.
     """
     instances = [found for people, unturned in images for found in _instances(people, unturned)]
     if len(instances) < _LEAST:

@@ -130,7 +130,7 @@ class ImageFiles:
         """Find the images that an annotation file names.
 
         Args:
-            names: names of the images.
+            names: names of the images, at least one.
             file: the annotation file.
             top: the folder of the source.
 
@@ -139,7 +139,8 @@ class ImageFiles:
             files in the images' folders that no name refers to.
 
         Raises:
-            SourceError: no image exists, or several folders could contain them; or a zip file cannot be read.
+            SourceError: no image exists, perhaps since a zip file cannot be read; or several folders could contain
+                them.
         """
         matches, problems = [self._matches(name) for name in names], list[SourceError]()
         while self._archives and not any(matches):
@@ -166,7 +167,11 @@ class ImageFiles:
     def _root(
         self, matches: Sequence[Sequence[_Match]], names: Sequence[str], file: AnnotationFile, top: Path
     ) -> tuple[str, ...]:
-        """Return the folder that contains the named images; if several could, the one nearest to the annotations."""
+        """Return the folder that contains the named images; if several could, the one nearest to the annotations.
+
+        Raises:
+            SourceError: no image exists, or several folders could contain them.
+        """
         dropped = defaultdict[tuple[str, ...], list[int]](list)
         for match in chain.from_iterable(matches):
             dropped[match.root].append(match.dropped)

@@ -24,10 +24,11 @@ class People(NamedTuple):
     """The people in an image, in pixels of the original image; this is the target of its record.
 
     Attributes:
-        id: number of the image in its annotation file.
+        id: number of the image in its annotation file; see :func:`podline.data.people.annotations.numbered`.
         name: name of the image in its annotation file.
-        width: width of the annotated image; 0 if the annotations lack it.
-        instances: number of annotations with a joint.
+        width: width of the decoded image, or before decoding that in the annotations, 0 if they lack it.
+        height: height, likewise.
+        instances: number of annotations, crowds excepted, with any keypoint value other than 0.
         annotations: the annotations, in the source's order, each an
             :class:`podline.data.people.annotations.Annotation` as JSON.
     """
@@ -55,8 +56,10 @@ class PersonEntry(NamedTuple):
     """A labelled person, in pixels of the original image.
 
     Attributes:
-        keypoints: x, y and visibility of each annotated joint in turn; zeros for unlabelled joints.
+        keypoints: x, y and visibility of each annotated joint in turn; zeros for joints that are unlabelled or outside
+            the image.
         bbox: left, top, width, height.
+        area: area in the annotations, or else of the box.
     """
 
     id: int

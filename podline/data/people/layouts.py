@@ -1,8 +1,9 @@
 """The layout of keypoint data sets: annotations in COCO's format (COCO itself included), or DeepLabCut's tables.
 
-Annotations are JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/``, ``dev/`` and
-``test/``. A single file holds all images. If there are several, their names must contain train, val (or dev) or test.
-Without a JSON file, all tables of DeepLabCut are read (:mod:`podline.data.people.deeplabcut`).
+Annotations are JSON files in the folder, in ``annotations/``, and in ``train/``, ``val/``, ``valid/``, ``validation/``,
+``dev/`` and ``test/``, also in COCO's zip files there. A single file holds all images. If there are several, their
+names, or those of their folders, must contain train, val (or dev) or test. Without a JSON file of this format, all
+tables of DeepLabCut are read (:mod:`podline.data.people.deeplabcut`).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Keypoints(Layout):
         top: the folder of the source.
         files: split → annotation file, training first.
         chosen: the joints to train.
-        around: all files of the source.
+        around: the files in and around the source.
         settings: how to read the annotations.
         known: facts about the source; :meth:`items` fills it.
     """
@@ -87,7 +88,8 @@ class Keypoints(Layout):
         """Find the annotation files, and their joints.
 
         Raises:
-            SourceError: there are no annotation files, or no labelled joints.
+            SourceError: there are no annotation files, their splits are unclear, or they have no labelled joints or
+                different ones.
         """
         place = Path(files.place)
         chosen, notes = _chosen(place, _summaries(place, settings), settings)
@@ -119,7 +121,11 @@ class Keypoints(Layout):
         return True
 
     def items(self) -> Iterator[Item]:
-        """Yield the images of each annotation file, and the annotations whose image is not in the file."""
+        """Yield the images of each annotation file, and the annotations whose image is not in the file.
+
+        Raises:
+            SourceError: a file cannot be read, lists no valid image, or its images or skeleton are unclear or missing.
+        """
         images = ImageFiles(self.around)
         self.known.update({COUNTED: {}, STRAYS: {}, ROOTS: {}})
         for name, file in self.files.items():
@@ -187,7 +193,7 @@ def has_annotations(place: Path) -> bool:
         return False
     with Sandbox(CALLER, _has_annotations) as sandbox, reading(place):
         for file in annotation_files(place):
-            with contextlib.suppress(SourceError):  # beyond the limits: no layout of images reads it
+            with contextlib.suppress(SourceError):  # unreadable, or beyond the limits
                 limits = limits_of_annotations(size_of(file.path))
                 if file.path.is_dir() or sandbox.one((_has_annotations, file), limits, str(file)):
                     return True
@@ -205,9 +211,13 @@ def _has_annotations(file: AnnotationFile) -> bool:
 
 
 def _summaries(place: Path, settings: PeopleSettings) -> list[Summary]:
-    """Return a summary of each annotation file; COCO's own files are not opened for it."""
-    if not place.exists():
-        raise SourceError(f"{place} does not exist; give an existing folder or file with COCO annotations")
+    """Return a summary of each annotation file; COCO's own files are not opened for it.
+
+    Empty if there are none.
+
+    Raises:
+        SourceError: a file cannot be read, or the place is an archive.
+    """
     if place.is_file() and (remedy := unpacking([str(place)])):
         raise SourceError(
             f"{place} is an archive, expected annotations in COCO's format, or a folder with them: {remedy}"
@@ -240,9 +250,12 @@ def _summary(file: AnnotationFile, document: Mapping[str, Any]) -> Summary:
 
 
 def _chosen(place: Path, summaries: list[Summary], settings: PeopleSettings) -> tuple[dict[str, Summary], list[str]]:
-    """Return the annotation file of each split, and a note on each other file.
+    """Return the annotation file of each split, and a note on each file without labelled joints.
 
-    If there are two files, train and val, val is the test split.
+    If there are files for train and val but not for test, val is the test split.
+
+    Raises:
+        SourceError: no file has labelled joints, or several have, and their splits are unclear.
     """
     if not summaries:
         wanted = _WANTED_OFFICIAL if settings.official else _WANTED
@@ -277,7 +290,11 @@ def _holds(place: Path) -> str:
 
 
 def _same_joints(summaries: Sequence[Summary], settings: PeopleSettings) -> Joints:
-    """Return the joints of the training file; refuse other files with different joints."""
+    """Return the joints of the training file.
+
+    Raises:
+        SourceError: another file has different joints; or see :func:`joints_of`.
+    """
     wanted = settings.category if isinstance(settings, KeypointSettings) else ""
     first, *others = (joints_of(summary, wanted) for summary in summaries)
     for summary, joints in zip(summaries[1:], others, strict=True):

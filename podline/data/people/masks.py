@@ -1,4 +1,4 @@
-"""Compute the regions of an image with unlabelled people: crowds, and people without a labelled joint.
+"""Compute the regions of an image with crowds, people without a labelled joint, and people beyond a record's places.
 
 Training and evaluation ignore these regions. COCO stores them as polygons or run lengths (RLE), see
 https://cocodataset.org/#format-data. Run lengths count pixels column by column, background first.
@@ -29,18 +29,19 @@ _MOST_DIGITS = 7  # five bits each: enough for more pixels than an image has
 
 
 def ignored_mask(annotations: Iterable[Mapping[str, Any]], letterbox: LetterBox, stride: int) -> npt.NDArray[np.uint8]:
-    """Return the share of each cell that unlabelled people cover.
+    """Return the share of each cell that ignored people cover.
 
     Args:
-        annotations: the annotations of unlabelled people in one image.
+        annotations: the ignored annotations of one image; see :func:`podline.data.people.image.chosen`.
         letterbox: how the image fits into the network's input, whose side is a multiple of ``stride``.
         stride: side of a cell in pixels of the network's input.
 
     Returns:
-        uint8 (side / stride, side / stride), 0 … 255. Without a usable polygon or mask, an annotation covers its box.
+        uint8 (side / stride, side / stride), 0 … 255. Without a mask or a polygon of three points, an annotation covers
+        its box.
 
     Raises:
-        SourceError: a mask has another size than the image, or the outlines exceed the limits.
+        SourceError: a mask has another size than the image or is damaged, or the outlines exceed the limits.
     """
     cells, shape = letterbox.side // stride, (letterbox.height, letterbox.width)
     found = [_drawn(each, shape) if isinstance(each, list) else each for each in _outlines(annotations, shape)]
@@ -59,7 +60,7 @@ def check_outlines(annotations: Iterable[Mapping[str, Any]], width: int, height:
     """Check, without drawing, that :func:`ignored_mask` accepts some annotations.
 
     Raises:
-        SourceError: a mask has another size than the image, or the outlines exceed the limits.
+        SourceError: see :func:`ignored_mask`.
     """
     for _outline in _outlines(annotations, (height, width)):
         pass
@@ -133,9 +134,9 @@ def _inside(lengths: Lengths) -> Runs:
 
 
 def _uncompressed(text: bytes) -> Lengths:
-    """Decode COCO's text form of run lengths: 5 bits per character; from the third on, differences to two before.
+    """Decode COCO's text form of run lengths: 5 bits per character; from the fourth on, differences to two before.
 
-    This is ``rleFrString`` of pycocotools' maskApi.c, but damaged text never reads out of bounds.
+    This is ``rleFrString`` of pycocotools' maskApi.c, but damaged text never reads out of bounds: it becomes [-1].
     """
     digits = np.frombuffer(text, np.uint8).astype(np.int64) - ord("0")
     last = np.flatnonzero((digits & _GOES_ON) == 0)
@@ -146,6 +147,6 @@ def _uncompressed(text: bytes) -> Lengths:
     places = np.arange(len(digits)) - np.repeat(last + 1 - sizes, sizes)
     values = np.add.reduceat((digits & _BITS) << (5 * places), last + 1 - sizes)
     values -= np.where(digits[last] & _NEGATIVE, 1 << (5 * sizes), 0)
-    for start in (1, 2):  # each value is the difference to the value two before
+    for start in (1, 2):  # the first three values are as they are
         values[start::2] = np.cumsum(values[start::2])
     return values

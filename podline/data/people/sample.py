@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from numpy.random import Generator, default_rng
 
+from podline.base.arrays import Pixels
 from podline.data.people.annotations import PERSON
 from podline.data.sources.sample import require_counts, write_drawn
 from podline.documents.skeleton import COCO
 
-Pixels = npt.NDArray[np.uint8]
 Outline = npt.NDArray[np.bool_]
 Places = npt.NDArray[np.float64]
 

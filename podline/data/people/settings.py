@@ -36,12 +36,13 @@ class PeopleSettings(PictureSettings):
         1.0,
         ge=0,
         le=1,
-        description="the largest share of test images with a near-duplicate among the training images; with 1, "
-        "near-duplicates are not searched",
+        description="the largest share of a held-out split's images with a near-duplicate in another split; above it, "
+        "the source is refused; with 1, near-duplicates are not searched",
     )
 
     turn: bool = omitted(
-        False, description="rotate images by their EXIF orientation, if the annotations belong to the rotated images"
+        False,
+        description="rotate images by their EXIF orientation; needed if the annotations belong to the rotated images",
     )
 
     @property
@@ -66,7 +67,9 @@ class KeypointSettings(PeopleSettings):
 
     category: str = omitted("", description="the name of the category to learn, if categories differ in their joints")
     sigmas: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = omitted(
-        {}, description="the OKS constant of each joint; by default COCO's for a joint of the same name, else 0.05"
+        {},
+        description="OKS constants by joint; by default those of the annotations, or else COCO's for joints of the "
+        "same name and 0.05 for others",
     )
     mirrored: tuple[tuple[str, str], ...] | None = omitted(
         None,

@@ -36,7 +36,7 @@ from podline.documents.skeleton import ONE, SEVERAL, SKELETON, SUBJECTS, Skeleto
 from podline.recipes.datasets import DataSet
 from podline.store.contract import Store
 
-_DOUBTED = 2_000  # largest number of images whose annotations are checked for plausibility
+_DOUBTED = 2_000  # about the number of images, fewer than twice it, whose annotations are checked for plausibility
 _UNLABELLED, _TEST = re.compile(r"unlabeled20\d\d"), re.compile(r"(person_keypoints_)?test20\d\d")
 
 
@@ -87,9 +87,9 @@ class _Inspected(NamedTuple):
     """Findings about the annotations of all images.
 
     Attributes:
-        rules: image number → how often each rule applied.
-        instances: number of annotations with a joint per image, (n,).
-        unseen: how many of these instances have no joint inside the image, (n,).
+        rules: image number → how often each rule applied, for images that were decoded.
+        instances: see :class:`People`, per image, (n,).
+        unseen: how many of these have no labelled joint inside the image, (n,); 0 for images that were not decoded.
         annotations: number of all annotations per image, (n,).
         doubts: warnings about annotations that are probably wrong.
     """
@@ -102,7 +102,7 @@ class _Inspected(NamedTuple):
 
 
 def _rules(images: ImageTable, inspected: _Inspected, about: JsonObject) -> dict[str, int]:
-    """Return how often each rule applied to the converted images and to all annotations."""
+    """Return how often each rule applied to the converted images and to the annotation files, without zeros."""
     kept, found = images.kept(), Counter[str]()
     for number, rules in inspected.rules.items():
         if kept[number]:
@@ -136,8 +136,9 @@ def open_people(dataset: DataSet, source: str, settings: PeopleSettings, work: P
     the cache folder of sources.
 
     Raises:
-        SourceError: the source has no annotations, or a split has no image that can be converted.
-        StoreError: the cache folder cannot be written.
+        SourceError: the source has no annotations, the skeleton is invalid, or a split has no image that can be
+            converted; or see :func:`open_images`.
+        StoreError: the cache folder cannot be written, or a bucket cannot be read.
     """
     found, wanted = list[_Inspected](), _needed(of_coco=settings.official)
     opened = open_images(

@@ -1,9 +1,10 @@
 """Write and read the true poses of each converted split, with which evaluations compare.
 
 The file ``truth-<split>.json`` next to the shards has COCO's own format (https://cocodataset.org/#format-data), in
-pixels of the original images. It keeps every number of the source, crowds included, so that pycocotools computes the
-same metrics as from the source's file. Images are ordered by id, annotations as in the source. Only crowds and people
-without a joint keep their segmentation, since the keypoint metric needs no other.
+pixels of the original images. It keeps keypoints, boxes and areas of the source, crowds included, so that pycocotools
+computes the same metrics as from the source's file. Ids may differ, and every category is :data:`PERSON`. Images are
+ordered by id, annotations as in the source. Only crowds and people without a joint keep their segmentation, since the
+keypoint metric needs no other.
 """
 
 from __future__ import annotations

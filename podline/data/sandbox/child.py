@@ -71,7 +71,7 @@ def begin(limits: ParseLimits, what: str = "") -> None:
 
     Args:
         limits: the limits; they are multiplied by the factor of the item.
-        what: name of the file being read, for errors; empty keeps the previous name. With a new name, memory that is
+        what: name of the file being read, for errors; empty keeps the previous name. With a name, memory that is
             already in use no longer counts.
     """
     if _guard is not None:  # otherwise this process is not a child
@@ -122,7 +122,10 @@ def _refused(error: Exception) -> tuple[Any, ...]:
 
 
 def lacks_memory(error: BaseException | None) -> bool:
-    """Return whether an error or one of its causes has a class for lack of memory; Arrow's is a MemoryError."""
+    """Return whether an error or one of its causes says, by class or code, that memory is lacking.
+
+    Arrow's is a MemoryError.
+    """
     opencv = getattr(sys.modules.get("cv2"), "error", ())
     while error is not None:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):

@@ -1,8 +1,9 @@
-"""Isolates a process that parses untrusted files, on Linux: no network, no other programs, no other processes.
+"""Isolates a process that parses untrusted files: no network, no other programs, no access to other processes.
 
-A seccomp filter refuses new sockets, io_uring (which could create sockets) and the memory of other processes. Landlock
-refuses to execute programs, and to inspect processes other than this process's children. Neither needs privileges. Both
-apply to all later threads, and cannot be undone. If a kernel or container lacks one of them, only the other is used.
+This needs Linux on x86-64 or 64-bit ARM. A seccomp filter refuses new sockets, io_uring (which could create sockets)
+and the memory of other processes. Landlock refuses to execute programs, and to inspect processes other than this
+process's children. Neither needs privileges. Both apply to all later threads, and cannot be undone. If a kernel or
+container lacks one of them, only the other is used.
 
 https://docs.kernel.org/userspace-api/seccomp_filter.html, https://docs.kernel.org/userspace-api/landlock.html
 """
@@ -28,7 +29,10 @@ _ALLOW, _REFUSE = 0x7FFF0000, 0x00050001  # EPERM
 
 
 def isolate() -> None:
-    """Isolate this process; call this before any other thread starts, since running threads are not isolated."""
+    """Isolate this process; call this before any other thread starts, since running threads are not isolated.
+
+    Do nothing on other systems than those in the module's docstring.
+    """
     known = _ARCHITECTURES.get(platform.machine())
     if sys.platform != "linux" or known is None:
         return

@@ -13,7 +13,8 @@ class ParseLimits(NamedTuple):
     """The limits of parsing one item.
 
     Attributes:
-        memory: bytes of memory, in addition to those of the idle child process.
+        memory: bytes of memory, in addition to those that the child process uses before it begins with some items, or
+            with a file that it names; see :func:`podline.data.sandbox.child.begin`.
         seconds: CPU seconds of all threads together.
         wait: wall-clock seconds, in addition to four times the CPU seconds.
     """
@@ -60,7 +61,7 @@ class Breach:
     killed: bool = False
 
     def refusal(self, what: str, factor: float) -> str:
-        """Return an error's text: the file ``what``, the limit and the setting that raises it."""
+        """Return an error's text: the parsed file, or else ``what``, the event and, for a limit, the remedy."""
         remedy = f" to read (parse_limits={factor:g}); if you trust it, raise the setting parse_limits"
         return f"{self.what or what} {self.reason}{remedy if self.limited else ''}"
 

@@ -1,8 +1,8 @@
 """Runs code that parses untrusted files in child processes with limits on memory, CPU time and wall-clock time.
 
 A file that needs too many resources, hangs or crashes its parser costs one child and one error message. Limits grow
-with the size of the input. An item that exceeds a limit is tried again alone, with four times the limits, so that
-neither a busy machine nor an earlier item's memory affects the result.
+with the size of the input. An item that exceeds a limit is tried again alone, with four times the memory and CPU time,
+so that neither a busy machine nor an earlier item's memory affects the result.
 
 Requests to a child are pickles; replies are lines of JSON, since a parser's result comes from an untrusted file. A
 function with arrays as results writes these to a file.
@@ -41,6 +41,7 @@ AGAIN = 4
 _BATCH = 64
 _FEW = 400  # items: starting a process takes as long as a few hundred items
 _BEAT = 1.0  # seconds between two signs of life while a child works
+_LOG_BYTES = 10_000  # of a dead child's stderr, in which the cause is searched, from the end
 _ENDING = 10.0  # seconds that a child may take to end after its connection closed
 _BEGUN = json.dumps([child.BEGIN])[:-1].encode()  # the first bytes of a line with new limits
 # First words of the lines with which C++, Python, OpenBLAS and Rust end a process that gets no memory.
@@ -82,7 +83,7 @@ class Sandbox:
         """Parse one item, within limits multiplied by the setting ``parse_limits``; ``what`` names it in errors.
 
         Raises:
-            SourceError: a limit was exceeded, or the parser crashed.
+            SourceError: a limit was exceeded, or the parser crashed; or see :meth:`map`, also for other errors.
         """
         factor = load().parse_limits
         (result,) = self.map([item], limits, what, factor)
@@ -101,7 +102,7 @@ class Sandbox:
     ) -> Iterator[Any]:
         """Parse many items in some processes, by default one per core, but a single one for few items.
 
-        Yield the result for each item, in order. See :meth:`map` for the arguments.
+        Yield the result for each item, in order. See :meth:`map` for the arguments and errors.
         """
         stream = iter(items)
         first = list(islice(stream, _FEW))
@@ -136,9 +137,9 @@ class Sandbox:
         Raises:
             PodlineError: an error of the parser.
             OSError: an error of the parser: a full disk, an unreadable file.
-            SourceError: another exception of the parser.
-            ChildKilledError: the child was killed while starting, or twice at the same item. It is an OutOfMemoryError
-                if the kernel killed the child because memory ran out.
+            SourceError: another exception of the parser, or the child ended while starting.
+            ChildKilledError: the child was killed while starting, or twice at the same item. In the second case it is
+                an OutOfMemoryError if the kernel killed the child because memory ran out.
         """
         kills = memory_kills()
         results: list[Any] = []
@@ -159,9 +160,9 @@ class Sandbox:
         return results
 
     def _ask(self, items: Sequence[Any], limits: ParseLimits, factor: float, *, fresh: bool = False) -> list[Any]:
-        """Return a child's replies to items, in order; if the child dies, the last reply is a :class:`Breach`.
+        """Return a child's replies to items, in order; if the child dies, the last reply is the :class:`Breach`.
 
-        With ``fresh``, a new child process is started, even if another is idle.
+        The items after it have no reply. With ``fresh``, a new child process is started, and an idle one is ended.
         """
         process = self._idle()
         if process is None or fresh:
@@ -247,7 +248,8 @@ class _Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING)
         code = self._process.poll()
-        output = os.pread(self._log.fileno(), 10_000, 0).decode(errors="replace")
+        end = os.fstat(self._log.fileno()).st_size
+        output = os.pread(self._log.fileno(), _LOG_BYTES, max(0, end - _LOG_BYTES)).decode(errors="replace")
         breach = _breach_of(code, output, limits, what)
         if not self._started:
             error = ChildKilledError if breach.killed else SourceError

@@ -13,8 +13,8 @@ from contextvars import ContextVar
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from podline.base.arrays import Pixels
 from podline.data import bounds
 from podline.data.decoded_rows import DecodedRows, write_row
 from podline.data.fitting import shown_size
@@ -29,8 +29,6 @@ from podline.data.sandbox.child import begin
 from podline.data.sandbox.limits import Breach, ParseLimits
 from podline.data.sandbox.pool import Sandbox
 from podline.documents.manifest import Fit
-
-Pixels = npt.NDArray[np.uint8]
 
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _SHUT = (errno.EACCES, errno.EPERM, errno.EISDIR)

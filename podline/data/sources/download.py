@@ -12,10 +12,11 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 from podline.base.errors import PodlineError, SettingsError, SourceError, SourceUnavailableError
 from podline.base.progress import Reporter, silent
-from podline.data.rawfiles import md5_of
+from podline.data.rawfiles import md5_of, require_local
 from podline.recipes import datasets
 from podline.recipes.official import RemoteFile, published
 from podline.store.contract import explained
@@ -41,7 +42,8 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
         The folder, which a conversion can use as its source.
 
     Raises:
-        SettingsError: the data set does not exist or cannot be downloaded, or ``base_url`` is not a web address.
+        SettingsError: the data set does not exist or cannot be downloaded, ``base_url`` is not a web address, or the
+            folder is not on this machine.
         SourceError: there is no such host, its certificate is invalid, or it refuses a file; or a file on the server or
             in the folder does not have the published md5.
         SourceUnavailableError: the server did not answer in several tries, or another process downloads the file; the
@@ -59,8 +61,9 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
 
 def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter: Reporter) -> Path:
     """Download files from one address into a folder, one after the other; see :func:`download`."""
-    if not base_url.startswith(("http://", "https://")):
+    if not _is_web_address(base_url):
         raise SettingsError(f"{base_url} is not a web address; give an address that starts with http:// or https://")
+    require_local(folder)
     with explained("create the folder", folder):
         folder.mkdir(parents=True, exist_ok=True)
     finished, total = 0, sum(file.bytes for file in files)
@@ -82,6 +85,14 @@ def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter
         tell(file.bytes)
         finished += file.bytes
     return folder
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and len(url.split()) == 1
+    except ValueError:  # an invalid port or IPv6 address
+        return False
 
 
 @contextlib.contextmanager

@@ -173,7 +173,7 @@ def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lam
 
     Raises:
         SourceError: the bucket has no object of this address, or no wanted one; the address is not of a bucket of
-            Google Cloud; or the body raises this error. A local path need not exist.
+            Google Cloud; see :func:`local_path`; or the body raises this error.
         ArtifactError: an object has a new generation, or a name that leads out of the source.
         StoreError: an object cannot be downloaded.
     """
@@ -186,4 +186,18 @@ def on_this_machine(source: str, work: Path, wanted: Callable[[str], bool] = lam
             f"{source} is not supported; give a folder or a file as a source, on this machine or in {BUCKET_SCHEME}"
         )
     else:
-        yield Path(source).expanduser().absolute()
+        yield local_path(source)
+
+
+def local_path(source: str) -> Path:
+    """Return the absolute path of a source on this machine, which need not exist; ``~`` is a user's home folder.
+
+    Raises:
+        SourceError: the text is blank, or begins with ``~`` and an unknown user.
+    """
+    if not source.strip():
+        raise SourceError("got an empty source, expected a folder or a file; check whether a variable is empty")
+    try:
+        return Path(source).expanduser().absolute()
+    except RuntimeError as error:
+        raise SourceError(f"{source}: there is no such user; give the whole path") from error

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from podline.base.errors import SettingsError
 from podline.data.order import permutation
+from podline.data.rawfiles import require_local
 from podline.data.sources import class_names
 from podline.data.sources.cifar import CIFAR10
 from podline.data.sources.pickles import ROW
@@ -36,7 +37,7 @@ def write_sample(folder: Path, train: int = 5000, test: int = 1000, seed: int = 
         The folder, which a conversion can use as its source.
 
     Raises:
-        SettingsError: the counts are out of bounds, or the folder has another data set.
+        SettingsError: the counts are out of bounds, or the folder has another data set or is not on this machine.
         StoreError: the folder cannot be written.
     """
     require_counts(train, test, seed, _MAX_IMAGES)
@@ -64,9 +65,10 @@ def write_drawn(folder: Path, files: Iterable[tuple[str, Iterable[bytes]]]) -> P
         files: each file's name, ``subfolder/file``, and its content in pieces.
 
     Raises:
-        SettingsError: a subfolder exists with other content.
+        SettingsError: a subfolder exists with other content, or the folder is not on this machine.
         StoreError: the folder cannot be written.
     """
+    require_local(folder)
     store = FolderStore(folder)
     store.sweep()
     with store.workspace("sample") as workspace, explained("write", folder):

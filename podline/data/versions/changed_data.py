@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podline.base.arrays import Array
+from podline.base.arrays import Array, Ids
 from podline.base.drawing.picture_sheet import PictureRow, SheetBlock, SheetPicture
 from podline.base.figures import percent
 from podline.base.plurals import plural
@@ -17,7 +17,7 @@ from podline.data.records import IMAGE
 from podline.data.versions import looks
 from podline.data.versions.looks import LEAST, Floats, Key, Sample
 from podline.data.versions.record_names import SourceFacts
-from podline.data.versions.version_changes import Ids, VersionChanges, VersionRecords, version_changes
+from podline.data.versions.version_changes import VersionChanges, VersionRecords, version_changes
 from podline.documents.manifest import Manifest
 from podline.stages.data_changes import DataChanges
 from podline.store.contract import Store
@@ -102,11 +102,10 @@ def _looks(versions: Versions) -> tuple[list[str], bool]:
         return [], False
     sample, new, old = _sampled(versions, before.sample(_READ))
     if min(len(new), len(old)) < LEAST:
-        few = plural(len(new), "new image")
-        return [f"{few} of classes that have old images: too few to compare, at least {LEAST} are needed"], False
+        few = f"{plural(len(new), 'new image')} and {plural(len(old), 'old one')} of the same classes"
+        return [f"{few}: too few to compare, at least {LEAST} of each are needed"], False
     numbers, formats = _quantities(versions, new, old)
-    found = looks.p_values(sample, numbers, formats)
-    return _sentences(looks.significant(found), numbers, formats, sample, len(found))
+    return _sentences(looks.p_values(sample, numbers, formats), numbers, formats, sample)
 
 
 def _sampled(versions: Versions, old: Ids) -> tuple[Sample, Ids, Ids]:
@@ -165,19 +164,20 @@ def _formats(sample: Sample, group: str, formats: Sequence[str]) -> str:
 
 
 def _sentences(
-    found: Mapping[Key, float], numbers: Mapping[str, Floats], formats: Sequence[str], sample: Sample, tests: int
+    tests: Mapping[Key, float], numbers: Mapping[str, Floats], formats: Sequence[str], sample: Sample
 ) -> tuple[list[str], bool]:
     """Return a sentence for each group that differs significantly and one about the tests; and whether any differs."""
-    new, old = int(sample.new.sum()), int((~sample.new).sum())
-    how = f"{plural(tests, 'test')} of {', '.join([*numbers, *(['format'] if formats else [])])}, Holm's correction at"
+    found, new, old = looks.significant(tests), int(sample.new.sum()), int((~sample.new).sum())
+    tested = ", ".join(dict.fromkeys(name for _, name in tests))
+    how = f"{plural(len(tests), 'test')} of {tested}, Holm's correction at"
     compared_with = f"{plural(new, 'new image')} vs {plural(old, 'old one')} of the same classes, {how}"
     told = list[str]()
     for group in sample.groups:
         mine = [
             f"{_formats(sample, group, formats) if name == 'format' else _change(sample, group, name, numbers)} "
             f"(p = {p_value:.2g})"
-            for (tested, name), p_value in found.items()
-            if tested == group
+            for (of_group, name), p_value in found.items()
+            if of_group == group
         ]
         if mine:
             told.append(f"new images{f' of class {group}' if group else ''} differ: {', '.join(mine)}")

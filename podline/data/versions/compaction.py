@@ -10,13 +10,14 @@ from functools import partial
 
 import numpy as np
 
+from podline.base.arrays import Ids
 from podline.base.errors import SettingsError
 from podline.base.progress import Reporter
 from podline.data.identity import IDENTITY_BYTES, hexadecimal
 from podline.data.planning import ShardPlan, plan_shards
 from podline.data.reader import SplitReader, open_split
 from podline.data.reasons import FORGOTTEN, Reason
-from podline.data.record_table import RECORDS, Ids, Records, RecordTable, publish_records
+from podline.data.record_table import RECORDS, Records, RecordTable, publish_records
 from podline.data.records import EncodedLayout, RecordLayout, stored_layout
 from podline.data.shards import WrittenShard, publish_shard
 from podline.data.tfds import tfds_files
@@ -25,7 +26,7 @@ from podline.data.versions.growth import Growth, SplitGrowth
 from podline.data.versions.manifest_building import Written, class_names_of, written_splits
 from podline.data.versions.publishing import publish_last, result_of
 from podline.data.versions.record_names import NAMES, RecordNames, publish_names
-from podline.documents.completion import artifact_of, completion_name, packed, read_completion
+from podline.documents.completion import Completion, artifact_of, completion_name, packed, read_completion
 from podline.documents.manifest import (
     MANIFEST,
     Manifest,
@@ -58,7 +59,7 @@ def compact(
     Raises:
         SettingsError: the data set has no versions, or a split would have no record.
         ArtifactError: a record is damaged.
-        StoreError: the store cannot be read or written.
+        StoreError: the store cannot be read or written, or the version has no completion record.
     """
     if not versions(store, manifest.dataset):
         raise SettingsError(
@@ -98,6 +99,7 @@ class _Compaction:
     def write(self) -> int:
         """Write the version; return the number of records that were left out of it."""
         started, table = time.monotonic(), RecordTable.of(self.store, self.old)
+        record = read_completion(self.store, self.old.folder, CONVERT.name)  # before anything is written
         every = {split.name: table.records(split.name) for split in self.old.splits}
         keys = np.array([bytes.fromhex(image) for image in self.forgotten], f"S{IDENTITY_BYTES}")
         kept = {name: records.some(np.flatnonzero(~np.isin(records.keys, keys))) for name, records in every.items()}
@@ -109,7 +111,7 @@ class _Compaction:
                 "one each; add images"
             )
         manifest, beside = self._publish(kept, self._write_shards(sizes, kept), left_out)
-        self._complete(manifest, [*beside, RECORDS, NAMES, MANIFEST], time.monotonic() - started)
+        self._complete(record, manifest, [*beside, RECORDS, NAMES, MANIFEST], time.monotonic() - started)
         return self.old.written - manifest.written
 
     def _left_out(self, split: str, records: Records) -> Iterator[Quarantined]:
@@ -171,9 +173,8 @@ class _Compaction:
         publish_last(self.store, manifest, beside)
         return manifest, list(beside)
 
-    def _complete(self, manifest: Manifest, names: Sequence[str], seconds: float) -> None:
-        """Write a completion record like a conversion's; the next conversion of the source then reuses the version."""
-        record = read_completion(self.store, self.old.folder, CONVERT.name)
+    def _complete(self, record: Completion, manifest: Manifest, names: Sequence[str], seconds: float) -> None:
+        """Write a completion record like ``record``, the old version's; the next conversion then reuses the version."""
         result = ConvertResult.model_validate({**record.result, **result_of(manifest, seconds, reused=0)})
         published = (found.published if found else 0.0 for _, found in listed_files(self.store, manifest))
         changed = {

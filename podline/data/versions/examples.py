@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from podline.base.arrays import Array
+from podline.base.arrays import Array, Ids
 from podline.base.plurals import plural
 from podline.base.progress import Reporter
 from podline.data.order import TrainingOrder
@@ -17,8 +17,6 @@ from podline.data.reader import open_split
 from podline.data.versions.record_names import RecordNames
 from podline.documents.manifest import read_manifest
 from podline.store.opening import open_store
-
-Ids = npt.NDArray[np.int64]
 
 
 class Examples:

@@ -15,11 +15,11 @@ from itertools import chain
 from pathlib import Path
 from typing import NewType
 
-from podline.base.errors import PodlineError, SourceError
+from podline.base.errors import PermanentError, SourceError
 from podline.base.progress import Reporter
 from podline.data.images.listing import folders_around, listing
 from podline.data.sources.left_out import refuse_left_out
-from podline.data.sources.remote import is_remote, objects_of
+from podline.data.sources.remote import is_remote, local_path, objects_of
 from podline.data.sources.source import Source, open_raw
 from podline.data.versions.other_data import refuse_other_data
 from podline.documents.corrections import corrections, forgotten
@@ -217,7 +217,7 @@ def _superseded(store: Store, spec: ConvertSpec, found: Sequence[Version], known
     for version in reversed(found):
         if version.content == known:
             return False
-        with contextlib.suppress(PodlineError):  # the version was deleted
+        with contextlib.suppress(PermanentError):  # the version was deleted
             manifest = read_manifest(store, dataset_folder(spec.dataset, version.fingerprint))
             if record_form(manifest.converter) == form:
                 return True
@@ -229,7 +229,7 @@ def _state(source: str, settings: ConverterSettings) -> object:
     if is_remote(source):
         objects = objects_of(source)[1]
         return [source, digests.of_list([found.name, found.bytes, found.version] for found in objects)]
-    place = Path(source).expanduser().absolute()
+    place = local_path(source)
     if not place.exists():
         raise SourceError(f"{source} does not exist; give an existing folder or file as source (--source)")
     files = chain(listing(place), *map(listing, filter(Path.is_dir, folders_around(place, settings))))

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from podline.base.errors import PodlineError
+from podline.base.arrays import Ids
+from podline.base.errors import PermanentError
 from podline.data.pixels import PixelSums, add_up, pixel_sums, without
 from podline.data.reader import open_split
 from podline.data.record_table import (
@@ -51,8 +52,6 @@ from podline.store.contract import Store
 
 CHANGES = ("added", "removed", "relabelled", "moved")
 _READ_AT_ONCE = 1_000
-
-Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -181,6 +180,9 @@ def fitting_base(store: Store, spec: ConvertSpec, source: Source, candidates: It
 
     None if there is no such candidate.
     A version with a missing file or damaged manifest is skipped.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
     """
     layout = stored_layout(source.features)
     wanted = (
@@ -194,7 +196,7 @@ def fitting_base(store: Store, spec: ConvertSpec, source: Source, candidates: It
         folder = dataset_folder(spec.dataset, known)
         try:
             found = read_manifest(store, folder) if store.exists(f"{folder}/{MANIFEST}") else None
-        except PodlineError:
+        except PermanentError:
             continue
         if found is None or found.records is None:
             continue

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2, chi2_contingency, mannwhitneyu, rankdata
 
+from podline.base.arrays import Ids
 from podline.documents.intervals import holm
 
 LEVEL = 0.02
@@ -24,7 +25,6 @@ EVERY = ""
 """The key of the group of all images."""
 
 Floats = npt.NDArray[np.floating[Any]]
-Ids = npt.NDArray[np.int64]
 Key = tuple[str, str]
 """The key of a test: (group, quantity)."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from podline.base.errors import PodlineError, SourceError
+from podline.base.errors import PermanentError, SourceError
 from podline.base.frozen import JsonObject
 from podline.base.plurals import first_few
 from podline.data.record_table import RecordTable
@@ -31,6 +31,7 @@ def refuse_other_data(store: Store, dataset: str, source: Source) -> None:
 
     Raises:
         SourceError: the store has a data set of this name, and the source shares too little with every version of it.
+        StoreUnavailableError: the store does not answer.
     """
     found, now = datasets.find(dataset), _names(source.class_names, source.facts)
     if not found.several or not now:
@@ -56,7 +57,7 @@ def _converted(store: Store, dataset: str) -> Iterator[Manifest]:
     numbered = [version.fingerprint for version in reversed(versions(store, dataset))]
     others = (folder.rpartition("/")[2] for folder in store.folders(f"datasets/{dataset}"))
     for fingerprint in dict.fromkeys([*numbered, *others]):
-        with contextlib.suppress(PodlineError):
+        with contextlib.suppress(PermanentError):
             yield read_manifest(store, dataset_folder(dataset, fingerprint))
 
 
@@ -66,7 +67,7 @@ def _names(class_names: Sequence[str], facts: JsonObject) -> Sequence[str]:
 
 
 def _share_an_image(store: Store, manifest: Manifest, source: Source) -> bool:
-    with contextlib.suppress(PodlineError):  # the table is damaged, or an older Podline converted the data
+    with contextlib.suppress(PermanentError):  # the table is damaged, or an older Podline converted the data
         known = RecordTable.of(store, manifest).keys()
         return any(np.isin(found.keys, known).any() for found in source.identities().values())
     return False

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from podline.base.errors import PodlineError, StoreUnavailableError
+from podline.base.errors import PermanentError, StoreUnavailableError
 from podline.base.progress import Reporter
 from podline.data.planning import ShardPlans
 from podline.data.record_table import publish_records
@@ -56,7 +56,7 @@ def growth_since(
     found = dict.fromkeys(version.fingerprint for version in reversed(versions(store, dataset)))
     others = bases = [other for other in found if other != known]
     if again := store.exists(f"{folder}/{MANIFEST}"):
-        with contextlib.suppress(PodlineError):
+        with contextlib.suppress(PermanentError):
             bases = [base for base in (read_manifest(store, folder).base,) if base]
     with store.using([dataset_folder(dataset, other) for other in {*others, *bases}]):
         base = fitting_base(store, spec, source, iter(bases))

@@ -10,7 +10,7 @@ import itertools
 import time
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,9 @@ from podline.stages.specs import ValidateResult, ValidateSpec
 from podline.store.contract import Listed, Store
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
+
+if TYPE_CHECKING:
+    from podline.data.record_table import Records
 
 Counts = npt.NDArray[np.int64]
 
@@ -133,7 +136,7 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
         _check_split(where, split, add_up(pixels), counts, of_shards)
         if split.truth:
             _check_truth(store, folder, manifest, split.name, set(ids))
-    return _check_images(store.where(folder), readers, hashes)
+    return _check_images(store.where(folder), readers, hashes, _records_of_files(store, manifest))
 
 
 def _check_split(where: str, split: SplitInfo, pixels: PixelSums, counts: Counts, of_shards: Counts) -> None:
@@ -167,18 +170,47 @@ def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, writ
         raise ArtifactError(f"{where}: image {odd[0]} is in {there}, but not in {lacking}; {REMEDY}")
 
 
-def _check_images(where: str, readers: Sequence[SplitReader], hashes: Sequence[npt.NDArray[np.bytes_]]) -> int:
-    """Return the number of records whose image repeats in their split; raise an error if two splits share an image."""
-    for (one, ours), (other, theirs) in itertools.combinations(zip(readers, hashes, strict=True), 2):
-        shared = np.intersect1d(ours, theirs)
-        if len(shared):
+def _records_of_files(store: Store, manifest: Manifest) -> list[Records | None]:
+    """Return the records of each split if they store image files and the data set has a table of them; else None."""
+    if not (manifest.records and any(field.fit for field in manifest.fields)):
+        return [None] * len(manifest.splits)
+    from podline.data.record_table import RecordTable  # noqa: PLC0415 (most data sets need no PyArrow here)
+
+    table = RecordTable.of(store, manifest)
+    return [table.records(split.name) for split in manifest.splits]
+
+
+def _check_images(
+    where: str,
+    readers: Sequence[SplitReader],
+    hashes: Sequence[npt.NDArray[np.bytes_]],
+    records: Sequence[Records | None],
+) -> int:
+    """Return the number of records whose image repeats in their split; raise an error if two splits share an image.
+
+    Similar images may become equal as JPEG files. So identities or digests of ``records`` with files must be equal too.
+    """
+    splits = zip(readers, hashes, records, strict=True)
+    for (one, ours, of_one), (other, theirs, of_other) in itertools.combinations(splits, 2):
+        for image in np.intersect1d(ours, theirs):
+            here, there = np.flatnonzero(ours == image), np.flatnonzero(theirs == image)
+            if (
+                of_one is not None
+                and of_other is not None
+                and not _share_an_image(of_one.some(here), of_other.some(there))
+            ):
+                continue
             at = [
-                "record {1} of {0}".format(*reader.locate(int(np.flatnonzero(split == shared[0])[0])))
-                for reader, split in ((one, ours), (other, theirs))
+                "record {1} of {0}".format(*reader.locate(int(places[0])))
+                for reader, places in ((one, here), (other, there))
             ]
             raise ArtifactError(
                 f"{where}: the same image is in two splits, {at[0]} and {at[1]}, so a training image would be tested; "
                 "delete this folder and convert again"
             )
-    _, counts = np.unique(np.concatenate(hashes), return_counts=True)
-    return int(counts[counts > 1].sum())
+    counts = [np.unique(images, return_counts=True)[1] for images in hashes]
+    return sum(int(of_split[of_split > 1].sum()) for of_split in counts)
+
+
+def _share_an_image(one: Records, other: Records) -> bool:
+    return bool(np.isin(one.keys, other.keys).any() or np.isin(one.digests, other.digests).any())

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podline.base.arrays import Arrays
+from podline.base.arrays import Arrays, Ids
 from podline.base.errors import PodlineError, one_line
 from podline.base.plain import plain
 from podline.data.images.arrow_file import decoded
 from podline.data.order import permuted
 from podline.data.reader import SplitReader, open_split
-from podline.data.record_table import NOTHING, Ids, Records, RecordTable, equal_pairs, together
+from podline.data.record_table import NOTHING, Records, RecordTable, equal_pairs, together
 from podline.data.records import IMAGE, LABEL
 from podline.data.versions.record_names import RecordNames, SourceFacts
 from podline.documents.completion import completion_name, read_artifact, record_files

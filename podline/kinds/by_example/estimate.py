@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from podline.contract.noise import Floats
+from podline.base.arrays import Floats
 from podline.documents.intervals import Z, wilson_interval
 from podline.documents.metric import Metric
 
@@ -53,8 +53,8 @@ def _share(odds: float) -> float:
     return 0.5 * (1 + math.tanh(odds / 2))
 
 
-def mean_of(estimates: Sequence[Estimate]) -> Estimate:
+def mean_of(estimates: Sequence[Estimate], images: int) -> Estimate:
     """Return the mean of several estimates from the same images; without estimates, 0 with the widest interval."""
-    influence = np.sum([each.influence for each in estimates], axis=0) / max(1, len(estimates))
+    influence = np.sum([np.zeros(images), *(each.influence for each in estimates)], axis=0) / max(1, len(estimates))
     value = math.fsum(each.value for each in estimates) / max(1, len(estimates))
     return Estimate(value, influence, sum(each.positives for each in estimates))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Literal, NamedTuple, TypeVa
 
 import numpy as np
 
-from podline.base.arrays import Array, Tensor
-from podline.contract.noise import Floats
+from podline.base.arrays import Array, Floats, Tensor
 from podline.contract.per_example import PerExample
 from podline.data.shown import shortened
 from podline.documents.any_evaluation import AnyEvaluation
@@ -137,10 +136,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
         return {}
 
     def over_views(self, model: Callable[..., Tensor], recipe: Recipe) -> Views | None:
-        """Return a model for test-time augmentation, which averages its answers over views of each image.
-
-        None if the recipe has no views, which is the default.
-        """
+        """Return a model for test-time augmentation, which averages its answers over views of each image; or None."""
         return None
 
     def thresholds_in(self, evaluation: AnyEvaluation) -> Floats:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from podline.base.arrays import Array, Arrays, Image
+from podline.base.arrays import Array, Arrays, Floats, Image
 from podline.base.errors import SettingsError
 from podline.base.frozen import JsonObject
 from podline.base.progress import Reporter
 from podline.contract.answers import LostExample, LostExamples
-from podline.contract.noise import Floats
 from podline.contract.rules import Compared, Rule
 from podline.data.reader import SplitReader
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation

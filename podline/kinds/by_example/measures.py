@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from podline.base import entry_points
-from podline.base.arrays import Array
+from podline.base.arrays import Array, Floats
 from podline.base.errors import SettingsError
-from podline.contract.noise import Floats
 from podline.contract.per_example import PerExample
 from podline.documents import intervals
 from podline.documents.intervals import ENDS, mean_interval, wilson_interval

@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from podline.base.arrays import Array
-from podline.contract.noise import Floats
+from podline.base.arrays import Array, Floats
 from podline.contract.picture_reader import PictureReader, Size
 from podline.data.fitting import SQUEEZE
 from podline.documents.manifest import Fit, Manifest

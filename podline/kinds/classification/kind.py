@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from podline.base.arrays import Array, Tensor
-from podline.contract.noise import Floats
+from podline.base.arrays import Array, Floats, Tensor
 from podline.contract.rules import Rule
 from podline.data.records import LABEL
 from podline.documents.intervals import guessing_interval

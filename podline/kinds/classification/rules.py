@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from podline.contract.noise import Floats
+from podline.base.arrays import Floats
 from podline.contract.rules import Compared, Figure, rule, shares
 from podline.kinds.by_example.rules import measured
 from podline.kinds.classification.guesses import Guesses

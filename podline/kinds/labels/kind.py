@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from podline.base.arrays import Array
+from podline.base.arrays import Array, Floats
 from podline.base.errors import ArtifactError
-from podline.contract.noise import Floats
 from podline.contract.rules import Rule
 from podline.documents.any_evaluation import AnyEvaluation
 from podline.documents.intervals import mean_interval

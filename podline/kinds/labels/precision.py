@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from podline.base.arrays import Array
-from podline.contract.noise import Floats
+from podline.base.arrays import Array, Floats
 from podline.kinds.by_example.estimate import Estimate
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from podline.base.arrays import Array
-from podline.contract.noise import Floats
+from podline.base.arrays import Array, Floats
 from podline.contract.per_example import PerExample
 from podline.documents.intervals import mean_interval
 from podline.documents.metric import Metric
@@ -71,7 +70,7 @@ class Scores(PerExample):
 
     def mean_precision(self) -> Estimate:
         """Return mAP, the mean of the APs of the judged labels; 0 if no example has a label."""
-        return mean_of([found for _, found in self.precisions()])
+        return mean_of([found for _, found in self.precisions()], len(self.labels))
 
     def f1(self, label: int) -> Estimate:
         """Return F1 of a judged label."""
@@ -83,7 +82,7 @@ class Scores(PerExample):
 
     def f1_macro(self) -> Estimate:
         """Return the mean of the judged labels' F1; 0 if no example has a label."""
-        return mean_of([self.f1(label) for label in self.judged.tolist()])
+        return mean_of([self.f1(label) for label in self.judged.tolist()], len(self.labels))
 
     def thresholds(self) -> Floats:
         """Return the probability with the highest F1 for each label, (labels,).

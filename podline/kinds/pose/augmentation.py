@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from podline.base.arrays import Array, Arrays
+from podline.base.arrays import Array, Arrays, Floats, Pixels
 from podline.base.errors import SettingsError
 from podline.data.people.image import MASK_STRIDE
 from podline.documents.manifest import Manifest
@@ -23,9 +23,6 @@ from podline.input.chance import Chance
 from podline.input.colours import draw_colours, recoloured
 from podline.kinds.pose.settings import PoseAugmentationSettings, PoseSettings
 from podline.recipes.settings import Recipe
-
-Doubles = npt.NDArray[np.float64]
-Pixels = npt.NDArray[np.uint8]
 
 _CORNERS = np.array([(0, 0), (1, 0), (0, 1), (1, 1)])
 
@@ -74,7 +71,7 @@ def scaled(arrays: Arrays, side: int, new_side: int) -> dict[str, Array]:
     return changed
 
 
-def draw_maps(chance: Chance, settings: PoseAugmentationSettings, side: int) -> tuple[Doubles, npt.NDArray[np.bool_]]:
+def draw_maps(chance: Chance, settings: PoseAugmentationSettings, side: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Choose a random affine map for each example, (n, 2, 3); also return whether the map mirrors, (n,).
 
     A map takes a point of the given image to its point in the new image. It mirrors, scales and rotates about the
@@ -87,7 +84,7 @@ def draw_maps(chance: Chance, settings: PoseAugmentationSettings, side: int) -> 
     return affine_maps(flips, angles, scales, shifts * side, side), flips
 
 
-def affine_maps(flips: npt.NDArray[np.bool_], angles: Doubles, scales: Doubles, shifts: Doubles, side: int) -> Doubles:
+def affine_maps(flips: npt.NDArray[np.bool_], angles: Floats, scales: Floats, shifts: Floats, side: int) -> Floats:
     """Compute affine maps about an image's centre, (n, 2, 3).
 
     Flips exchange left and right. Angles are in radians, clockwise for the viewer. Shifts, (n, 2), are in pixels, right
@@ -101,7 +98,7 @@ def affine_maps(flips: npt.NDArray[np.bool_], angles: Doubles, scales: Doubles, 
     return np.concatenate([linear, offset[..., None]], axis=-1)
 
 
-def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike, colours: Doubles | None = None) -> Pixels:
+def moved_images(images: Pixels, maps: Floats, fill: npt.ArrayLike, colours: Floats | None = None) -> Pixels:
     """Move and recolour images, uint8 (n, side, side, 3), by bilinear resampling.
 
     Args:
@@ -127,7 +124,7 @@ def moved_images(images: Pixels, maps: Doubles, fill: npt.ArrayLike, colours: Do
 
 
 def moved_joints(
-    keypoints: npt.NDArray[np.float32], maps: Doubles, flips: npt.NDArray[np.bool_], side: int, skeleton: Skeleton
+    keypoints: npt.NDArray[np.float32], maps: Floats, flips: npt.NDArray[np.bool_], side: int, skeleton: Skeleton
 ) -> npt.NDArray[np.float32]:
     """Move joints (n, people, joints, 3) by affine maps (n, 2, 3); in mirrored images, swap left and right joints.
 
@@ -141,7 +138,7 @@ def moved_joints(
     return moved.astype(np.float32)
 
 
-def moved_boxes(boxes: npt.NDArray[np.float32], maps: Doubles, side: int) -> npt.NDArray[np.float32]:
+def moved_boxes(boxes: npt.NDArray[np.float32], maps: Floats, side: int) -> npt.NDArray[np.float32]:
     """Move boxes (n, people, 4) by affine maps (n, 2, 3); return the upright boxes around them, cut at the border.
 
     A box is left, top, width, height. Empty boxes (entries without a person) and boxes outside the image become zeros.
@@ -154,7 +151,7 @@ def moved_boxes(boxes: npt.NDArray[np.float32], maps: Doubles, side: int) -> npt
     return (np.concatenate([low, high - low], axis=-1) * left_over[..., None]).astype(np.float32)
 
 
-def moved_masks(masks: Pixels, maps: Doubles, side: int) -> Pixels:
+def moved_masks(masks: Pixels, maps: Floats, side: int) -> Pixels:
     """Move masks (n, m, m), whose cells each cover a square of pixels, by affine maps; fill with 0 from outside."""
     cell = side / masks.shape[1]
     centre = (cell - 1) / 2  # of the first square, in pixels
@@ -166,7 +163,7 @@ def moved_masks(masks: Pixels, maps: Doubles, side: int) -> Pixels:
     return moved
 
 
-def _mapped(places: npt.NDArray[np.floating], maps: Doubles) -> Doubles:
+def _mapped(places: npt.NDArray[np.floating], maps: Floats) -> Floats:
     """Apply affine maps (n, 2, 3) to points (n, …, 2), in float64; exact for mirrored multiples of 1/64."""
     between = (1,) * (places.ndim - 2)
     linear, offset = maps[..., :2], maps[..., 2].reshape(-1, *between, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 from zipfile import BadZipFile
@@ -132,7 +133,7 @@ def stored_maps(
     name = f"{spec.record_folder}/{MAPS}"
     try:
         maps = maps_from_bytes(read_artifact(store, spec.record_folder, "evaluate", name))
-    except (ValueError, KeyError, OSError, BadZipFile) as error:
+    except (ValueError, KeyError, OSError, BadZipFile, zlib.error) as error:
         raise ArtifactError(f"{store.where(name)} is not a file of maps ({error}); evaluate the run again") from error
     return reader.gather(np.array([record]), ["image"])["image"][0], maps
 

@@ -27,7 +27,7 @@ from podline.documents.intervals import TAIL
 from podline.documents.manifest import TRAIN, Manifest
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Pair, Skeleton
-from podline.evaluation.forward import Answers, News, answers_of
+from podline.evaluation.forward import Forward, News, answers_of
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.pose.coco_results import Results, Truth, of_images, people_to_results
 from podline.kinds.pose.decoding import DecodedPeople, decode_people
@@ -76,7 +76,7 @@ class _Split(NamedTuple):
         return _Judged.of(judged(self.truth, people), poses.pck_joints)
 
 
-def judge(case: Case, before: Answers, after: Answers) -> Judgement:
+def judge(case: Case, before: Forward, after: Forward) -> Judgement:
     """Detect the people of a split with a run's network, before and after training, and evaluate both.
 
     The people, as COCO results, and the network's maps of one image are written beside the document.
@@ -121,7 +121,7 @@ def chosen_threshold(store: Store, folder: str) -> float | None:
     return chosen.judged.score if chosen else None
 
 
-def pose_answers(model: Callable[..., tf.Tensor], strategy: tf.distribute.Strategy) -> Answers:
+def pose_answers(model: Callable[..., tf.Tensor], strategy: tf.distribute.Strategy) -> Forward:
     """Return a function that yields, for each batch of an input, the last stages' heatmaps and fields."""
     return answers_of(model, strategy, last_stages)
 
@@ -157,7 +157,7 @@ def detected(
 
 
 def find_people(
-    answers: Answers, batches: EvaluationInput, poses: PoseSettings, news: Callable[[int], None]
+    answers: Forward, batches: EvaluationInput, poses: PoseSettings, news: Callable[[int], None]
 ) -> Results:
     """Detect the people in each image; return COCO results in pixels of the original images.
 
@@ -327,7 +327,7 @@ class _Judged(NamedTuple):
         )
 
 
-def _maps(answers: Answers, split: _Split, image_id: int, poses: PoseSettings) -> PoseMaps:
+def _maps(answers: Forward, split: _Split, image_id: int, poses: PoseSettings) -> PoseMaps:
     """Run the network on one image; return its maps and the target maps."""
     record = split.ids[split.image_ids == image_id]
     alone = EvaluationInput(

@@ -9,10 +9,9 @@ import cv2
 import numpy as np
 from pycocotools.cocoeval import COCOeval
 
-from podline.base.arrays import Image
+from podline.base.arrays import Floats, Image
 from podline.base.plurals import plural
 from podline.contract.answers import LostExample, LostExamples
-from podline.contract.noise import Floats
 from podline.contract.rules import Compared
 from podline.data.reader import SplitReader
 from podline.documents.manifest import Manifest

@@ -46,7 +46,7 @@ def maps_from_bytes(data: bytes) -> PoseMaps:
 
     Raises:
         ValueError: the bytes are not an ``npz`` file.
-        BadZipFile: the file is damaged.
+        BadZipFile, zlib.error: the file is damaged.
         KeyError: a map is missing.
     """
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:

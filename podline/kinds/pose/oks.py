@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from podline.contract.noise import Floats
+from podline.base.arrays import Floats
 from podline.kinds.pose.coco_results import Person, Results, Truth, judged_joints
 from podline.kinds.pose.document import JointFigures, PeopleFigures, Ranked, ThresholdFigures
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools.cocoeval import COCOeval
 
-from podline.contract.noise import Floats
+from podline.base.arrays import Floats
 from podline.documents import intervals
 from podline.documents.intervals import ENDS
 from podline.documents.metric import Metric

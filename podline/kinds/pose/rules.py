@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from pycocotools.cocoeval import COCOeval
 
+from podline.base.arrays import Floats
 from podline.base.errors import SettingsError
-from podline.contract.noise import Floats
 from podline.contract.rules import MAIN, Compared, Figure, number, rule, shares
 from podline.kinds.pose.oks import CloseJoints, close_joints, joint_names
 from podline.kinds.pose.oks_intervals import drawn_figures, figures_of

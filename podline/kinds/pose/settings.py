@@ -13,6 +13,8 @@ from podline.recipes.model_settings import l2_has_layers
 from podline.recipes.published_weights import PUBLISHED, Pretrained
 from podline.recipes.task import TaskSettings
 
+_LEAST_CELLS = 3  # along each axis of a map: a joint's place follows from three cells
+
 
 class PoseTargetSettings(Frozen):
     """Settings of the targets: heatmaps and part affinity fields (PAFs).
@@ -178,9 +180,13 @@ class PoseSettings(TaskSettings):
 
     @model_validator(mode="after")
     def _whole_cells(self) -> PoseSettings:
-        if self.side % self.targets.stride:
+        side, stride = self.side, self.targets.stride
+        if side % stride:
+            raise ValueError(f"side={side} must be a multiple of targets.stride={stride}; change either")
+        if side < _LEAST_CELLS * stride:
             raise ValueError(
-                f"side={self.side} must be a multiple of targets.stride={self.targets.stride}; change either"
+                f"side={side} must be at least {_LEAST_CELLS} times targets.stride={stride}, to refine joints within "
+                "cells; change either"
             )
         return self
 

@@ -21,7 +21,7 @@ from podline.documents.completion import completion_name
 from podline.documents.corrections import FORGOTTEN, forgotten, publish_forgotten
 from podline.documents.manifest import Manifest
 from podline.documents.versions import versions
-from podline.ledger.inventory.catalogue import datasets, manifest_of
+from podline.ledger.inventory.catalogue import datasets, manifest_of, training_of
 from podline.ledger.inventory.inventory import holdings
 from podline.ledger.inventory.machine_files import cached_sources
 from podline.stages.specs import SPEC, TrainSpec
@@ -44,7 +44,7 @@ class Forgetting(Frozen):
         version: number of the new version without the image; 0 if the newest version used no shard with the image.
         removed: fingerprints of deleted versions, finished or not, whose shards could contain the image.
         pages: names of deleted pages and picture sheets.
-        runs: runs that were trained on a deleted version; their models are kept.
+        runs: runs that were trained on a version deleted now or before; their models are kept.
         champions: recipes whose current or former champion is one of these runs.
         caches: deleted cache folders of sources on this machine.
         dry_run: whether nothing was changed.
@@ -240,6 +240,6 @@ def _trainings(store: Store, dataset: str) -> Iterator[tuple[str, TrainSpec]]:
     for folder in store.folders("runs"):
         run = folder.rpartition("/")[2]
         if store.exists(f"runs/{run}/{SPEC}"):
-            spec = TrainSpec.model_validate(store.read_json(f"runs/{run}/{SPEC}"))
+            spec = training_of(store, run)
             if spec.recipe.dataset == dataset:
                 yield run, spec

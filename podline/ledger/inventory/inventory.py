@@ -310,7 +310,7 @@ def runs_named(found: Iterable[Holding], store: Store, names: Iterable[str]) -> 
     return [runs[name] for name in names]
 
 
-def old_runs(found: Iterable[Holding], before: float, *, keep: int = 0, recipe: str | None = None) -> list[Holding]:
+def old_runs(found: Iterable[Holding], before: float, *, keep: int, recipe: str | None) -> list[Holding]:
     """Return the runs that were last changed before a time, oldest first.
 
     Args:

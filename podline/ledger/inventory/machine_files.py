@@ -19,7 +19,7 @@ from podline.store.folder import mirror_of
 
 @dataclass(frozen=True)
 class MachineFiles:
-    """Files on this machine that Podline can create again.
+    """Files on this machine that Podline can create again, or a training that was not uploaded.
 
     Attributes:
         name: the path of the files' folder.

@@ -10,8 +10,8 @@ from typing import NamedTuple, get_args
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 
+from podline.base.arrays import Pixels
 from podline.base.progress import Reporter
 from podline.data.identity import identified
 from podline.data.jpeg_files import encoded
@@ -21,8 +21,6 @@ from podline.data.versions.fingerprint import source_cache
 from podline.documents.manifest import Fit
 from podline.ledger.inventory.catalogue import datasets, manifest_of
 from podline.store.contract import Store, explained
-
-Pixels = npt.NDArray[np.uint8]
 
 _AT_ONCE = 64_000_000
 _EMBEDDED = re.compile(rb"data:image/(?:png|jpeg);base64,([A-Za-z0-9+/=]+)")

@@ -23,11 +23,11 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 from threadpoolctl import threadpool_limits
 
+from podline.base.arrays import Floats
 from podline.data.order import random_below
 from podline.documents.intervals import ENDS
 from podline.documents.metric import Metric
 
-Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
 _DRAWS = 100  # draws of the bootstrap
@@ -111,9 +111,9 @@ class Mixture(NamedTuple):
         return self.share / (self.share + right)
 
 
-def swapped(labels: Labels, classes: int, seed: int = 0) -> Labels:
+def swapped(labels: Labels, classes: int) -> Labels:
     """Return a wrong label for each record, int64 (n,): another class, drawn uniformly by a hash of the position."""
-    return (labels + 1 + random_below(seed, "canary", 0, np.arange(len(labels)), classes - 1)) % classes
+    return (labels + 1 + random_below(0, "canary", 0, np.arange(len(labels)), classes - 1)) % classes
 
 
 def mixtures(records: Floats, canaries: Floats) -> tuple[list[Mixture], list[Mixture]]:

@@ -44,15 +44,16 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings, eve
         events: a file for the chief's events; without a file, Ray prints the chief's log lines.
 
     Raises:
-        SettingsError: Ray is not installed, or no allowed number of hosts divides the batch size.
-        WorkerLostError: there are too few nodes, or a node was lost.
+        SettingsError: Ray is not installed, the address is invalid, or no allowed number of hosts divides the batch
+            size.
+        WorkerLostError: the cluster does not answer, there are too few nodes, or a node was lost.
         PodlineError: the error of a worker; of several errors, the cause of the others.
     """
     ray = library(f"--launch ray:{address}", "ray")
     library(f"--launch ray:{address}", "ray.util.scheduling_strategies")
     spec, stage = spec.model_copy(update={"strategy": WORKERS}), stage_of(spec)
     wanted = Wanted(machine.cluster_port, machine.hosts)
-    ray.init(address=address, ignore_reinit_error=True, logging_level="WARNING")
+    _connect(ray, address)
     try:
         nodes = _held(ray, address, wanted, spec.recipe)
         Reporter(stage.name, listener).log(f"Ray: {plural(len(nodes), 'host')}")
@@ -75,6 +76,24 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings, eve
             raise
     finally:
         ray.shutdown()
+
+
+def _connect(ray: Any, address: str) -> None:
+    """Connect to a Ray cluster.
+
+    Raises:
+        SettingsError: the address is invalid.
+        WorkerLostError: no cluster answers at this address.
+    """
+    try:
+        ray.init(address=address, ignore_reinit_error=True, logging_level="WARNING")
+    except ValueError as error:
+        raise SettingsError(f"ray:{address}: got {one_line(error)!r}, expected HEAD:6379 or auto") from None
+    except Exception as error:  # ConnectionError, RuntimeError and errors of gRPC
+        raise WorkerLostError(
+            f"ray:{address}: got {one_line(error)!r}, expected a running Ray cluster; check that the head node runs, "
+            "or correct the address"
+        ) from None
 
 
 class _Node(NamedTuple):

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from drawn_images import CLASSES, Row, as_folders, images, opened, reasons, records, table_of
@@ -20,12 +21,13 @@ from podline.beam_jobs.conversion import convert
 from podline.data.identity import identified
 from podline.data.images import deciding
 from podline.data.images.deciding import decide
-from podline.data.versions.fingerprint import effective
+from podline.data.versions.fingerprint import _state, effective
 from podline.data.versions.fingerprint import fingerprint as fingerprint_of
 from podline.documents.corrections import Correction, publish_review
 from podline.documents.manifest import read_manifest
 from podline.kinds.classification.records import ClassTargets
 from podline.recipes import datasets
+from podline.recipes.datasets import ConverterSettings
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
@@ -161,6 +163,21 @@ def test_columns_decide_as_images_one_by_one(tmp_path: Path, number: int, monkey
 pytestmark = pytest.mark.usefixtures("parsed_here")
 
 
+def test_a_change_in_any_folder_that_settings_name_is_a_change_of_the_source(tmp_path: Path) -> None:
+    class TwoFolders(ConverterSettings):
+        @property
+        def folders(self) -> tuple[str, ...]:
+            return "../a", "../b"
+
+    for name in ("raw", "a", "b"):
+        (tmp_path / name).mkdir()
+    states = [_state(str(tmp_path / "raw"), TwoFolders())]
+    for name in ("raw", "a", "b"):
+        (tmp_path / name / "1.jpg").write_bytes(b"x")
+        states.append(_state(str(tmp_path / "raw"), TwoFolders()))
+        assert states[-1] not in states[:-1], name
+
+
 def test_labels_are_replaced_and_images_dropped(tmp_path: Path) -> None:
     folder = as_folders(tmp_path / "raw", images())
     before, keys = records(uncorrected := opened(folder)), uncorrected.identities()["train"].keys
@@ -170,11 +187,11 @@ def test_labels_are_replaced_and_images_dropped(tmp_path: Path) -> None:
     expected = [(before[0][0], other, before[0][2]), *before[2:]]
     assert records(source) == expected
     assert [*reasons(source).values()] == ["dropped by a review"]
-    assert source.counted == {
-        "turned as EXIF says": 1,
-        "relabelled by a review": 1,
-        "dropped by a review": 1,
-    }
+    assert [*source.counted.items()] == [
+        ("dropped by a review", 1),
+        ("relabelled by a review", 1),
+        ("turned as EXIF says", 1),
+    ]
     assert source.notes()[-1].startswith("1 correction from reviews match no image")
     assert source.read == 60
     assert not any(part.reasons for part in source.left_out)
@@ -216,7 +233,9 @@ def test_a_conversion_takes_what_the_last_review_says(tmp_path: Path) -> None:
     assert fingerprint_of(found, []) != fingerprint_of(spec, [])
 
 
-def test_a_label_is_corrected_by_the_name_of_its_image(tmp_path: Path, podline) -> None:
+def test_a_label_is_corrected_by_the_name_of_its_image(
+    tmp_path: Path, podline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, store = as_folders(tmp_path / "raw", images()), open_store(str(tmp_path / "root"))
     spec = ConvertSpec(
         root=store.uri,
@@ -241,3 +260,6 @@ def test_a_label_is_corrected_by_the_name_of_its_image(tmp_path: Path, podline) 
         assert (said.code, words in said.err) == (2, True)
     published = podline("data", "correct", "sample", "--record", "test[1]", "--drop", "--root", store.uri)
     assert "whose labels are fixed" in published.err
+    monkeypatch.setattr("getpass.getuser", Mock(side_effect=KeyError("uid not found")))
+    said = podline("data", "correct", "images.pets", "--record", told[0], "--drop", "--root", store.uri)
+    assert (said.code, "this user has no name" in said.err) == (2, True)

@@ -124,6 +124,7 @@ READ: dict[str, Read] = {
         texts("a.jsonl", *rows("cat", "dog", form='{{"image": "{at}.png", " label ": "{label}"}}'))
     ),
     "blanks in names of Parquet": Read(parquet("a.parquet", **{" label ": ["cat", "dog"]})),
+    "bytes without a name": Read(parquet("a.parquet", **{"": [b"x" * 99], "label": ["cat", "dog"]})),
     "a column that the first row omits": Read(
         texts(
             "a.jsonl",

@@ -122,6 +122,18 @@ def test_rows_that_name_no_file_of_the_source_are_left_out(tmp_path: Path) -> No
     }
 
 
+def test_rows_that_cannot_be_read_belong_to_the_split_of_their_table(tmp_path: Path) -> None:
+    lines = (table(tmp_path) / "labels.csv").read_text().splitlines()
+    (tmp_path / "raw" / "labels.csv").unlink()
+    (tmp_path / "raw" / "train.csv").write_text("\n".join(lines[:41]))
+    (tmp_path / "raw" / "test.csv").write_text("\n".join([lines[0], *lines[41:], "all/1.png,cat,more", ",cat"]))
+    source = opened(tmp_path / "raw")
+    assert [(record.split, record.record) for record in source.quarantined] == [
+        ("test", "test.csv:22"),
+        ("test", "test.csv:23"),
+    ]
+
+
 def test_a_table_names_files_by_absolute_paths_or_without_endings(tmp_path: Path) -> None:
     folder = table(tmp_path)
     expected = records(opened(folder))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -247,7 +246,7 @@ def test_metadata_change_no_identity_and_all_that_changes_pixels_does() -> None:
 @pytest.mark.parametrize("kind", ["WEBP", "GIF", "BMP", "TIFF"])
 def test_other_formats_are_identified_by_their_bytes(kind: str) -> None:
     data = encoded(PIXELS, kind)
-    assert identity_of(data) == identity_of(bytes(data)) != identity_of(data + b"\0")
+    assert identity_of(data) != identity_of(data + b"\0")
 
 
 def test_every_prefix_of_a_file_has_an_identity_of_its_own() -> None:
@@ -264,4 +263,3 @@ def test_arrays_are_identified_by_shape_type_and_values() -> None:
     assert len(set(every)) == len(every) == 8
     assert identities_of(arrays[0][::-1]).tolist() == every[1::-1]
     assert identities_of(arrays[0][:0]).tolist() == []
-    assert all(one != other for one, other in itertools.pairwise(every))

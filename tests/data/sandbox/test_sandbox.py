@@ -51,6 +51,7 @@ def test_items_are_answered_in_order_whatever_a_library_prints(box: Sandbox) -> 
         ("exit", "exit code 3", False),
         ("wrapped", "MB of memory", True),
         ("aborted", "MB of memory", True),
+        ("noisy", "MB of memory", True),
     ],
 )
 def test_an_item_that_misbehaves_is_named_and_its_neighbours_are_answered(

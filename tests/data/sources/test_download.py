@@ -225,8 +225,9 @@ def test_places_and_addresses(mirror: Mirror, tmp_path: Path, monkeypatch: pytes
     (tmp_path / "file").touch()
     with pytest.raises(StoreError):
         fetch(mirror, tmp_path / "file")
-    with pytest.raises(SettingsError, match="starts with http:// or https://"):
-        download("mnist", tmp_path, base_url="file:///etc")
+    for address in ("file:///etc", "http://", "https:///x", "http://[::1", "http://host:port", "http://host/a b"):
+        with pytest.raises(SettingsError, match="starts with http:// or https://"):
+            download("mnist", tmp_path, base_url=address)
     with pytest.raises(SettingsError, match=r"sample cannot be downloaded.*podline data draw"):
         download("sample", tmp_path)
     monkeypatch.setattr(downloading, "RETRY_DELAYS", ())

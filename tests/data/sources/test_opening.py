@@ -83,6 +83,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("dataset", "place", "told"),
     [
+        ("cifar10", " ", "got an empty source, expected a folder or a file; check whether a variable is empty"),
+        ("cifar10", "~nobody-here/cifar", "there is no such user; give the whole path"),
         ("cifar10", "s3://bucket/cifar", "give a folder or a file as a source, on this machine or in gs://"),
         ("mnist", "no", "no does not exist; get it with `podline data download mnist /"),
         ("cifar10", "empty", "empty is empty, expected data_batch_1 and the other files of CIFAR-10"),
@@ -99,7 +101,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_what_is_there_instead_is_said(places: Path, tmp_path: Path, dataset: str, place: str, told: str) -> None:
-    assert told in refused(dataset, place if "://" in place else places / place, tmp_path)
+    assert told in refused(dataset, place if "://" in place or place[0] in " ~" else places / place, tmp_path)
 
 
 def _end() -> None:

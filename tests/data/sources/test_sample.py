@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -13,6 +14,7 @@ from pycocotools import mask as masks
 
 from podline.base.errors import SettingsError
 from podline.data.people.sample import write_coco_sample
+from podline.data.sources.download import download
 from podline.data.sources.opening import open_source
 from podline.data.sources.sample import FOLDER, write_sample
 from podline.data.sources.shapes import draw
@@ -79,6 +81,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_coco_sample(tmp_path_factory.mktemp("people"), train=30, test=10)
+
+
+def test_a_bucket_is_no_folder_for_new_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for write in (write_sample, write_coco_sample, partial(download, "mnist")):
+        with pytest.raises(SettingsError, match=r"gs://bucket/x is not a folder on this machine; give a folder"):
+            write(Path("gs://bucket/x"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_same_seed_draws_the_same_people(people: Path, tmp_path: Path) -> None:

@@ -144,6 +144,12 @@ def test_a_worse_model_is_refused_by_an_estimate_of_which_lower_is_better(monkey
     assert not checks(model(13, skill=2.4), guards=("missed",))["missed"].refused
 
 
+def test_models_are_compared_on_images_without_any_label() -> None:
+    none = Scores.of_logits(np.zeros((60, 2), np.float32), np.zeros((60, 2)), np.full(2, 0.5))
+    [main] = checks_of(Compared("labels", [none, none], none, ("a", "b")), PromotionSettings())
+    assert (main.name, main.before, main.after, main.refused) == ("mAP", 0.0, 0.0, False)
+
+
 def test_an_equal_model_is_promoted_and_one_with_a_broken_label_or_a_worse_guard_refused() -> None:
     found = checks(model(10))
     assert found["mAP"].after == pytest.approx(model(10).mean_precision().value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from free_ports import free_ports
@@ -15,6 +17,7 @@ from podline.base.progress import Event
 from podline.recipes.durations import Duration
 from podline.settings.machine import Settings
 from podline.stages.specs import TrainSpec
+from podline.stages.supervision import ray_hosts
 from podline.stages.supervision.job import run_as_job
 from podline.stages.supervision.ray_jobs import RayJobs
 
@@ -37,6 +40,27 @@ def test_a_head_node_that_is_not_there_is_one_line() -> None:
         WorkerLostError, match=rf"launch=ray:{address}: got .*Failed to connect.*, expected Ray's Jobs API"
     ):
         RayJobs(f"{address}/").find("run", ROOT)
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected", "message"),
+    [
+        (
+            ConnectionError("no running Ray"),
+            WorkerLostError,
+            "^ray:auto: got 'no running Ray', expected a running Ray clu",
+        ),
+        (ValueError("Invalid address"), SettingsError, "^ray:auto: got 'Invalid address', expected HEAD:6379 or auto"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_one_line(
+    raised: Exception, expected: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = SimpleNamespace(init=Mock(side_effect=raised))
+    monkeypatch.setattr(ray_hosts, "library", lambda *_: ray)
+    spec = TrainSpec(root="r", recipe=small_recipe(), fingerprint="f")
+    with pytest.raises(expected, match=message):
+        ray_hosts.launched("auto", spec, lambda _event: None, Settings())
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ class Tables(Layout):
     Attributes:
         tables: the tables with labels; either all contain images, or all contain file names.
         passed: the tables without usable labels; the files that only they name are not read.
-        unusable: the names of other tables with files and labels, and why they are not read.
+        unusable: (name, reason) of each table that is damaged, or whose labels are not classes.
         around: the files that the tables may name.
         settings: settings of the conversion.
         said: series of tables → the values in their label columns, complete after the last item.
@@ -121,7 +121,8 @@ class Tables(Layout):
         """Return the tables that have labels and files, or those that contain images; None if there is no table.
 
         Raises:
-            SourceError: no table has usable labels, or tables with images are damaged or differ in their columns.
+            SourceError: no table has usable labels, a Parquet file cannot be read, or tables with images differ in
+                their columns.
         """
         found, problems, unusable = list[ClassTable](), list[str](), list[tuple[str, str]]()
         for file in files.ending(*ENDINGS):
@@ -150,16 +151,16 @@ class Tables(Layout):
 
     @property
     def words(self) -> str:
-        """Describe the tables and their columns."""
+        """Describe the tables, and the columns of the first."""
         files = first_few([printable(table.file.name) for table in self.tables], 3)
         images = " of images" if self.tables[0].has_images else ""
         return f"table{images}, {files}, {self.tables[0].columns.words}"
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return a line for each table that is not read, for tables read as one, and for tables with a single label.
+        """Return a line for each table of images that is not read, for tables read as one, and for one with one label.
 
-        Tables without a column of files are omitted.
+        Other tables beside the images are omitted.
         """
         lines = [f"{printable(table.file.name)} {_PASSED}: it {table.passed}" for table in self.passed]
         lines += [f"{printable(name)} {_PASSED}: {problem}" for name, problem in self.unusable]
@@ -259,15 +260,16 @@ class Tables(Layout):
         return Item(row.key, data or b"", label, split, group, "has no image bytes" if data is None else "")
 
     def _item(self, table: ClassTable, row: Row) -> Item:
+        unread = Item(row.key, b"", None, split_in_name(table.file.name), reason=row.reason)
         if row.reason:
-            return Item(row.key, b"", reason=row.reason)
+            return unread
         try:
             label, split, group = table.read(row.values, self.settings)
             name = text_of(value_in(row.values, table.columns.file))
         except ValueError as error:
-            return Item(row.key, b"", reason=str(error))
+            return unread._replace(reason=str(error))
         if name is None:
-            return Item(row.key, b"", label, reason="names no file")
+            return Item(row.key, b"", label, split, group, "names no file")
         path, files = self._named(table, name.replace("\\", "/"))
         if reason := _unusable(path, files):
             return Item(files[0].name if len(files) == 1 else path, b"", label, split, group, reason)
@@ -330,7 +332,7 @@ def _table(file: ListedFile, images: Sequence[str], settings: ImagesSettings, *,
 
 def _image_columns(file: ListedFile, settings: ImagesSettings) -> list[str]:
     """Return the columns of a Parquet file that contain images; if the settings name one of them, only that column."""
-    fitting = [cleaned(field.name) for field in schema_of(file) if holds_bytes(field.type)]
+    fitting = [name for field in schema_of(file) if (name := cleaned(field.name)) and holds_bytes(field.type)]
     found = [name for name in fitting if _are_images(file, name)]
     return [settings.file_column] if settings.file_column in found else found
 
