@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podline.base.errors import StoreError, UnexplainedError
+from podline.base.errors import PodlineError, StoreError
 from podline.base.progress import silent
 from podline.documents.log_writers import LogMark
 from podline.store.folder import FolderStore
@@ -23,7 +23,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 @pytest.mark.parametrize(
     ("failure", "error", "words"),
-    [(FULL, StoreError, "no space left on the device"), (KeyError("odd"), UnexplainedError, "odd")],
+    [(FULL, StoreError, "no space left on the device"), (KeyError("odd"), PodlineError, "KeyError: .odd")],
 )
 def test_a_run_that_cannot_be_uploaded_stays_on_this_machine(tmp_path: Path, monkeypatch, failure, error, words):
     def fails(_source: Path, _target: Path) -> None:
