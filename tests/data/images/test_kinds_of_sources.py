@@ -441,6 +441,7 @@ def check(column: str, *values: Any) -> None:
         ("cat,indoor", "cat,outdoor", "dog,indoor", "dog,outdoor"),
         ("5.0", "4.5") * 20 + ("1.0",),
         ("cat", "dog", ["cat"]),
+        ("cat", "dog", "[{[]: 1}]"),
     ],
 )
 def test_names_of_classes_are_taken_as_they_are(values: Sequence[Any]) -> None:
