@@ -376,4 +376,7 @@ class ModelCheck(Result):
         marks = {True: "yes", False: "no", None: "-"}
         shape = " × ".join(map(str, self.image_shape))
         rows = [f"{part.name:{width}}  {marks[part.works]:3}  {part.words}" for part in self.parts]
-        return [f"{self.model} for {shape} images and {self.classes} classes, {duration(self.seconds)}", *rows]
+        return [
+            f"{self.model} for {shape} images and {plural(self.classes, 'class', 'classes')}, {duration(self.seconds)}",
+            *rows,
+        ]

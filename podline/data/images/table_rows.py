@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from podline.base.errors import SourceError
 from podline.base.frozen import is_object
+from podline.base.plurals import plural
 from podline.data import bounds
 from podline.data.images.layout import opened
 from podline.data.images.listing import ListedFile
@@ -132,7 +133,9 @@ def _records(table: ListedFile) -> Iterator[Row]:
     for number, values in lines:
         while len(values) > len(names) and not values[-1].strip():
             values.pop()
-        wrong = f"has {len(values)} values vs {len(names)} columns" if len(values) != len(names) else ""
+        wrong = (
+            f"has {plural(len(values), 'value')} vs {plural(len(names), 'column')}" if len(values) != len(names) else ""
+        )
         yield Row(f"{table.name}:{number}", dict(zip(names, values, strict=False)), wrong)
 
 
