@@ -116,6 +116,10 @@ READ: dict[str, Read] = {
     "numbers with zeros behind": Read(
         texts("a.tsv", "image\tlabel", *rows("3", "3.00", "5e0", form="{at}.png\t{label}")), {"3": 16, "5": 8}
     ),
+    "a comma that may group thousands": Read(
+        texts("a.tsv", "image\tlabel", *rows("1", "1,000", "2,000", form="{at}.png\t{label}")),
+        {"1": 8, "1,000": 8, "2,000": 8},
+    ),
     "leading zeros": Read(
         texts("a.csv", "image,label", *rows("007", "7", "8")), {"007": 8, "7": 8, "8": 8}, "'007' and '7'.*one name"
     ),
