@@ -105,10 +105,12 @@ def parquet_rows(file: ListedFile, columns: Sequence[str], at_once: int) -> Iter
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
-    """Return whether values of a Parquet type may be encoded images."""
+    """Return whether values of a Parquet type may be encoded images; a part without values may lack the type."""
     if pa.types.is_struct(kind):
         return kind.get_field_index("bytes") >= 0 and holds_bytes(kind.field("bytes").type)
-    return _is_list_of_numbers(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return _is_list_of_numbers(kind) or any(
+        test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_null)
+    )
 
 
 def _is_list_of_numbers(kind: Any) -> bool:

@@ -128,6 +128,26 @@ READ: dict[str, Read] = {
         texts("a.jsonl", *rows("cat", "dog", form='{{"image": "{at}.png", " label ": "{label}"}}'))
     ),
     "blanks in names of Parquet": Read(parquet("a.parquet", **{" label ": ["cat", "dog"]})),
+    "a column of bytes without values": Read(
+        both(
+            lambda folder: folder.mkdir(),
+            lambda folder: pq.write_table(
+                pa.table({"image": pa.nulls(9, pa.binary()), "size": [*range(9)]}), folder / "a.parquet"
+            ),
+            texts("labels.csv", "image,label", *rows("cat", "dog")),
+        ),
+        line="a.parquet is not read.*none for labels",
+    ),
+    "a part without rows": Read(
+        both(parquet("0.parquet", label=["cat", "dog"]), parquet("1.parquet", 0, 0, label=["cat"]))
+    ),
+    "a table beside images": Read(
+        both(
+            texts("labels.csv", "image,label", "a.png,cat", images=[".hidden"]),
+            parquet("a.parquet", label=["cat", "dog"]),
+        ),
+        line="labels.csv is not read.*another table has the images",
+    ),
     "bytes without a name": Read(parquet("a.parquet", **{"": [b"x" * 99], "label": ["cat", "dog"]})),
     "a column that the first row omits": Read(
         texts(
