@@ -10,6 +10,7 @@ import click
 
 from podline.base.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
 from podline.base.figures import count, moment, percent, pflop, short_count, size
+from podline.base.plurals import plural
 from podline.champions.serving.layout import require_champion
 from podline.commands import display, model_use, pages
 from podline.commands.options import (
@@ -190,7 +191,7 @@ def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -
         training_pflop(_multiply_adds(phase, description), examples)
         for phase, examples in examples_by_phase(recipe, images)
     )
-    return f"training              {pflop(cost)} for {recipe.duration} of {count(images)} images"
+    return f"training              {pflop(cost)} for {recipe.duration} of {plural(images, 'image')}"
 
 
 def _multiply_adds(recipe: Recipe, description: ModelDescription) -> int:
@@ -215,7 +216,7 @@ def _layers(description: ModelDescription, batch_size: int) -> list[str]:
     lines += [
         "",
         f"{description.kind} for {shape} images"
-        + (f" and {description.classes} classes" if description.classes else ""),
+        + (f" and {plural(description.classes, 'class', 'classes')}" if description.classes else ""),
         f"parameters            {count(description.parameters)} ({size(description.bytes)})",
         f"trainable parameters  {count(description.trainable_parameters)} ({size(description.trainable_bytes)})",
         f"multiply-adds         {short_count(description.multiply_adds)} an image {description.uncounted}".rstrip(),
