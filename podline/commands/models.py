@@ -33,7 +33,7 @@ from podline.commands.stage_command import stage_command
 from podline.contract.kind import kind_of
 from podline.documents import champions
 from podline.documents.champions import Crowned
-from podline.documents.completion import completion_name
+from podline.documents.completion import completion_name, result_in
 from podline.documents.manifest import TRAINING
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
@@ -300,7 +300,7 @@ def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool,
     return promotion_spec(
         training,
         train_result(store, run),
-        EvaluateResult.model_validate(evaluated.result),
+        result_in(store, training.folder, evaluated, EvaluateResult),
         rules=Choices(assignments=assignments).apply(training.recipe).promotion,
         anyway=anyway,
         reason=reason,
@@ -327,7 +327,7 @@ def _metrics(store: Store, run: str) -> dict[str, Metric]:
     if record is None:
         where = store.where(completion_name(f"runs/{run}", EVALUATE.name))
         raise ArtifactError(f"{where} is missing, although {run} was promoted; run `podline evaluate {run}`")
-    return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()}
+    return result_in(store, f"runs/{run}", record, EvaluateResult).metrics
 
 
 def _document(store: Store, recipe: str, entry: Crowned) -> dict[str, Any]:
