@@ -33,8 +33,7 @@ from podline.contract.kind import kind_of
 from podline.data.reader import open_split
 from podline.data.versions.examples import Examples
 from podline.data.versions.few_images import conversion_spec
-from podline.documents.manifest import TRAIN as TRAINING
-from podline.documents.manifest import dataset_folder
+from podline.documents.manifest import TRAINING, dataset_folder
 from podline.ledger.inventory.catalogue import choose_dataset, dataset_for, manifest_of, training_of
 from podline.ledger.requests import Request, evaluate_spec, performed
 from podline.recipes import registry

@@ -33,8 +33,8 @@ from podline.commands.stage_command import stage_command
 from podline.contract.kind import kind_of
 from podline.documents import champions
 from podline.documents.champions import Crowned
-from podline.documents.completion import completion_name
-from podline.documents.manifest import TRAIN
+from podline.documents.completion import completion_name, result_in
+from podline.documents.manifest import TRAINING
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
 from podline.ledger.inventory.catalogue import completion_of, train_result, training_of
@@ -186,7 +186,7 @@ def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -
     """Return the cost of a training as text; of a million examples if the number of images is unknown."""
     if not dataset.published:
         return f"training              {pflop(training_pflop(description.multiply_adds, 10**6))} for a million examples"
-    images = dataset.code(dataset.published).records[TRAIN]
+    images = dataset.code(dataset.published).records[TRAINING]
     cost = sum(
         training_pflop(_multiply_adds(phase, description), examples)
         for phase, examples in examples_by_phase(recipe, images)
@@ -300,7 +300,7 @@ def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool,
     return promotion_spec(
         training,
         train_result(store, run),
-        EvaluateResult.model_validate(evaluated.result),
+        result_in(store, training.folder, evaluated, EvaluateResult),
         rules=Choices(assignments=assignments).apply(training.recipe).promotion,
         anyway=anyway,
         reason=reason,
@@ -327,7 +327,7 @@ def _metrics(store: Store, run: str) -> dict[str, Metric]:
     if record is None:
         where = store.where(completion_name(f"runs/{run}", EVALUATE.name))
         raise ArtifactError(f"{where} is missing, although {run} was promoted; run `podline evaluate {run}`")
-    return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()}
+    return result_in(store, f"runs/{run}", record, EvaluateResult).metrics
 
 
 def _document(store: Store, recipe: str, entry: Crowned) -> dict[str, Any]:

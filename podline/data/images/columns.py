@@ -20,7 +20,7 @@ from podline.base.errors import SourceError
 from podline.base.frozen import is_object
 from podline.base.plurals import first_few
 from podline.data.images.image_table import Texts
-from podline.data.images.items import TESTED, TRAINING, split_in_name
+from podline.data.images.items import TESTED, TRAIN_NAMES, split_in_name
 from podline.data.images.settings import MARKS, ImagesSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.shown import printable, shortened
@@ -115,7 +115,7 @@ class Columns(NamedTuple):
         marked = {split for column, split in self.flags if text_of(row.get(column)) and _bit(row, column)}
         if len(marked) > 1:
             raise ValueError(f"is marked as in the splits {' and '.join(sorted(marked))}")
-        rest = TRAINING[0] if {split for _, split in self.flags}.isdisjoint(TRAINING) else TESTED[0]
+        rest = TRAIN_NAMES[0] if {split for _, split in self.flags}.isdisjoint(TRAIN_NAMES) else TESTED[0]
         return next(iter(marked), rest)
 
 

@@ -11,7 +11,7 @@ from podline.base.figures import count, percent
 from podline.base.plurals import plural
 from podline.compare.settings import NONE
 from podline.documents.any_evaluation import Scored
-from podline.documents.manifest import TRAIN
+from podline.documents.manifest import TRAINING
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.document import PCK, JointFigures, PoseEvaluation
 from podline.kinds.pose.judged_pictures import JudgedPicture, judged_pictures, stored_maps
@@ -72,7 +72,7 @@ def seen_pictures(run: RunFacts) -> Iterator[Block]:
     Show nothing if the training split is judged: :func:`pictures` shows its images.
     """
     gallery = list(_gallery(run, seen=True))
-    if run.evaluation.split != TRAIN and gallery:
+    if run.evaluation.split != TRAINING and gallery:
         yield _KEY
         yield from gallery
 
