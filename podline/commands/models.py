@@ -10,6 +10,7 @@ import click
 
 from podline.base.errors import ArtifactError, PodlineError, RefusedError, SettingsError, StoreError, UndecidedError
 from podline.base.figures import count, moment, percent, pflop, short_count, size
+from podline.base.plurals import plural
 from podline.champions.serving.layout import require_champion
 from podline.commands import display, model_use, pages
 from podline.commands.options import (
@@ -33,7 +34,7 @@ from podline.contract.kind import kind_of
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.documents.completion import completion_name, result_in
-from podline.documents.manifest import TRAIN
+from podline.documents.manifest import TRAINING
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
 from podline.ledger.inventory.catalogue import completion_of, train_result, training_of
@@ -189,12 +190,12 @@ def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -
     """Return the cost of a training as text; of a million examples if the number of images is unknown."""
     if not dataset.published:
         return f"training              {pflop(training_pflop(description.multiply_adds, 10**6))} for a million examples"
-    images = dataset.code(dataset.published).records[TRAIN]
+    images = dataset.code(dataset.published).records[TRAINING]
     cost = sum(
         training_pflop(_multiply_adds(phase, description), examples)
         for phase, examples in examples_by_phase(recipe, images)
     )
-    return f"training              {pflop(cost)} for {recipe.duration} of {count(images)} images"
+    return f"training              {pflop(cost)} for {recipe.duration} of {plural(images, 'image')}"
 
 
 def _multiply_adds(recipe: Recipe, description: ModelDescription) -> int:
@@ -219,7 +220,7 @@ def _layers(description: ModelDescription, batch_size: int) -> list[str]:
     lines += [
         "",
         f"{description.kind} for {shape} images"
-        + (f" and {description.classes} classes" if description.classes else ""),
+        + (f" and {plural(description.classes, 'class', 'classes')}" if description.classes else ""),
         f"parameters            {count(description.parameters)} ({size(description.bytes)})",
         f"trainable parameters  {count(description.trainable_parameters)} ({size(description.trainable_bytes)})",
         f"multiply-adds         {short_count(description.multiply_adds)} an image {description.uncounted}".rstrip(),

@@ -26,7 +26,7 @@ from podline.store.contract import Listed, Store
 
 USUAL_KIND = "classification"
 """The kind of task of data sets and recipes that name none."""
-TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
+TRAINING, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 """The splits of a data set. Without a validation split, some training examples may be held out."""
 APART = tuple(reversed(list(itertools.combinations(SPLITS, 2))))
 """Pairs of splits that must not share images. A shared image is removed from the first split of the pair."""
@@ -248,7 +248,7 @@ class Manifest(Frozen):
     @property
     def mean_colour(self) -> tuple[int, ...]:
         """The mean colour of the training split, 0…255 per channel, with which augmentation fills empty pixels."""
-        return tuple(round(mean) for mean in self.split(TRAIN).mean)
+        return tuple(round(mean) for mean in self.split(TRAINING).mean)
 
 
 def dead_share(manifest: Manifest) -> float:
@@ -267,7 +267,7 @@ def has_many_shards(manifest: Manifest) -> bool:
 
 def split_in_words(split: str) -> str:
     """Return the word for a split before "examples": ``training`` for ``train``, else the split's name."""
-    return "training" if split == TRAIN else split
+    return "training" if split == TRAINING else split
 
 
 def dataset_folder(dataset: str, fingerprint: str) -> str:

@@ -13,7 +13,7 @@ from podline.base.frozen import JsonObject
 from podline.base.plurals import plural
 from podline.documents import champions
 from podline.documents.completion import completion_name
-from podline.documents.manifest import TEST, TRAIN, Manifest, dataset_folder, manifest_digest, read_manifest
+from podline.documents.manifest import TEST, TRAINING, Manifest, dataset_folder, manifest_digest, read_manifest
 from podline.documents.promotion import PROMOTION
 from podline.documents.reading import read_model
 from podline.documents.versions import FirstImages, first_images
@@ -240,14 +240,14 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _discard) -> 
         SettingsError: there are too few images for a plateau or for annealing.
     """
     if recipe.few:
-        _tell_growth(store, recipe, read_manifest(store, folder).split(TRAIN).records, tell)
+        _tell_growth(store, recipe, read_manifest(store, folder).split(TRAINING).records, tell)
     recipe = settled(store, recipe)
     fit = recipe.fit
     if fit is None:
         return recipe
     manifest = read_manifest(store, folder)
     recipe = with_validation(recipe, manifest, tell)
-    records = manifest.split(TRAIN).records
+    records = manifest.split(TRAINING).records
     images = records - (0 if manifest.has_validation else round(recipe.validation_share * records))
     batch_size = min(recipe.batch_size, images, max(fit.least_batch, images // fit.epoch_steps))
     found = recipe.changed(fit=None, batch_size=max(1, batch_size))
