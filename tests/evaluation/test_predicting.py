@@ -190,13 +190,6 @@ def test_in_a_notebook_pictures_are_files_or_arrays(network, classifier, tmp_pat
     assert named.prediction.classes is not None
 
 
-def test_a_threshold_has_no_effect_on_a_classifier_which_is_said(classifier, tmp_path):
-    file, told = picture(tmp_path, "a.png"), list[Any]()
-    result = run(spec_of(classifier, tmp_path / "out", file, threshold=0.9), Reporter("predict", told.append))
-    assert (result.threshold, len(result.pictures[0].classes or ())) == (None, len(CLASS_NAMES))
-    assert "the threshold of 0.9 has no effect: models of the kind classification have none" in told[0]["message"]
-
-
 def test_places_that_speak_for_the_answer_are_the_brightest() -> None:
     images = np.full((2, 8, 8, 1), 128, np.uint8)
     images[0, :2, 6:] = 255  # bright, at the top on the right
