@@ -165,7 +165,7 @@ def test_a_folder_without_classes_is_answered_and_damaged_files_are_named(classi
     assert result.summary[0].startswith("left out: 00.png is truncated")
     with pytest.raises(SourceError, match=r"is not a source of images: it holds 1 \.txt"):
         run(spec_of(classifier, tmp_path / "out", str(tmp_path / "raw" / "notes.txt")), silent())
-    with pytest.raises(SettingsError, match=r"got a threshold for the classes of .*, which need none"):
+    with pytest.raises(SettingsError, match=r"got a threshold for .*: the kind classification has none"):
         run(spec_of(classifier, tmp_path / "out", str(flat), threshold=0.5), silent())
     monkeypatch.setattr(predicting, "MOST_LISTED", 5)
     with pytest.raises(SettingsError, match=r"6 pictures, expected at most 5 without a table; .* --table "):
