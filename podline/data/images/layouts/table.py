@@ -56,6 +56,7 @@ _METADATA = b"huggingface"
 # Names of tables with predicted labels: sample_submission.csv, predictions_2.csv, test-preds.csv.
 _NO_TRUTH = re.compile("submission|predict(?:ion|ed)|pseudo|(?<![a-z])(?:sample_?sub|preds?)(?![a-z])")
 _PREDICTIONS = "has predicted labels, judged by its name; if they are true, give the table itself as the source"
+_BESIDE = "names files, but another table has the images themselves"
 _PASSED = "is not read, nor are images that no other table names"
 _NO_FILE = "there is no such file"
 
@@ -126,8 +127,9 @@ class Tables(Layout):
                 their columns.
         """
         found, problems, unusable = list[ClassTable](), list[str](), list[tuple[str, str]]()
+        columns = _image_columns(files, settings)
         for file in files.ending(*ENDINGS):
-            images = _image_columns(file, settings) if file.ends(PARQUET) else []
+            images = columns.get(file, [])
             try:
                 found.append(_table(file, images, settings, is_asked=file.path == files.place))
             except SourceError as error:
@@ -138,7 +140,7 @@ class Tables(Layout):
                     unusable.append((file.name, str(error).removeprefix(file.path).lstrip(": ")))
         tables = [table for table in found if not table.passed]
         tables = [table for table in tables if table.has_images] or tables
-        passed = [table for table in found if table.passed]
+        passed = [table if table.passed else table._replace(passed=_BESIDE) for table in found if table not in tables]
         problems += [f"{table.file.path} {table.passed}" for table in passed]
         if problems and not tables:
             raise SourceError("; ".join(problems[:2]))
@@ -161,7 +163,7 @@ class Tables(Layout):
     def notes(self) -> Sequence[str]:
         """Return a line for each table of images that is not read, for tables read as one, and for one with one label.
 
-        Other tables beside the images are omitted.
+        Tables without files or without labels are omitted.
         """
         lines = [f"{printable(table.file.name)} {_PASSED}: it {table.passed}" for table in self.passed]
         lines += [f"{printable(name)} {_PASSED}: {problem}" for name, problem in self.unusable]
@@ -369,23 +371,39 @@ def _table(file: ListedFile, images: Sequence[str], settings: ImagesSettings, *,
     return ClassTable(file, columns, bool(images), _class_names(file, columns.label) if images else ())
 
 
-def _image_columns(file: ListedFile, settings: ImagesSettings) -> list[str]:
-    """Return the columns of a Parquet file that contain images; if the settings name one of them, only that column."""
-    fitting = [name for field in schema_of(file) if (name := cleaned(field.name)) and holds_bytes(field.type)]
-    found = [name for name in fitting if _are_images(file, name)]
-    return [settings.file_column] if settings.file_column in found else found
+def _image_columns(files: Files, settings: ImagesSettings) -> dict[ListedFile, list[str]]:
+    """Return Parquet file → its columns with images; if the settings name one of them, only that column.
+
+    A column without values counts if it has images in another file.
+    """
+    fitting = {
+        file: {
+            name: _are_images(file, name)
+            for field in schema_of(file)
+            if (name := cleaned(field.name)) and holds_bytes(field.type)
+        }
+        for file in files.ending(PARQUET)
+    }
+    known = {name for columns in fitting.values() for name, images in columns.items() if images}
+    found = {
+        file: [name for name, images in columns.items() if images or (images is None and name in known)]
+        for file, columns in fitting.items()
+    }
+    given = settings.file_column
+    return {file: [given] if given in columns else columns for file, columns in found.items()}
 
 
-def _are_images(file: ListedFile, column: str) -> bool:
+def _are_images(file: ListedFile, column: str) -> bool | None:
     """Return whether a column contains images, not texts stored as bytes (Impala, Spark) or short lists of numbers.
 
-    The first value decides; a column without values counts as images.
+    The first value with bytes decides; None if there is none.
     """
     values = (row[column] for row in parquet_rows(file, [column], _IMAGES))
-    first = next((value for value in values if value is not None), {})
-    data = _bytes_of(first)
+    value, data = next(((value, data) for value in values if (data := _bytes_of(value)) is not None), (None, None))
+    if data is None:
+        return None
     try:
-        return is_object(first) or (data is not None and len(data) >= _LEAST and not data.decode().isprintable())
+        return is_object(value) or (len(data) >= _LEAST and not data.decode().isprintable())
     except UnicodeDecodeError:
         return True
 
