@@ -21,6 +21,7 @@ from podline import notebook
 from podline.base.errors import SettingsError, SourceError
 from podline.base.plurals import plural
 from podline.base.progress import Reporter, silent
+from podline.data.images.settings import ClassesSettings
 from podline.evaluation import pictures, predicting
 from podline.evaluation.forward import finished_model
 from podline.evaluation.grad_cam import place_weights, saliency
@@ -160,6 +161,7 @@ def test_a_folder_without_classes_is_answered_and_damaged_files_are_named(classi
     flat.mkdir()
     for key in keys:
         (tmp_path / "raw" / key).rename(flat / Path(key).name)
+    monkeypatch.setattr(predicting.Predictor, "layouts", lambda _: ClassesSettings(images="of the training"))
     result = run(spec_of(classifier, tmp_path / "out", str(flat)), silent())
     assert [found.file for found in result.pictures] == [f"{place:02}.png" for place in range(1, 6)]
     assert result.summary[0].startswith("left out: 00.png is truncated")
