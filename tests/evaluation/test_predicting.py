@@ -165,7 +165,7 @@ def test_a_folder_without_classes_is_answered_and_damaged_files_are_named(classi
     assert result.summary[0].startswith("left out: 00.png is truncated")
     with pytest.raises(SourceError, match=r"is not a source of images: it holds 1 \.txt"):
         run(spec_of(classifier, tmp_path / "out", str(tmp_path / "raw" / "notes.txt")), silent())
-    with pytest.raises(SettingsError, match=r"got a threshold for the classes of .*, which need none"):
+    with pytest.raises(SettingsError, match=r"got threshold=0\.5, but models of the kind classification need none"):
         run(spec_of(classifier, tmp_path / "out", str(flat), threshold=0.5), silent())
     monkeypatch.setattr(predicting, "MOST_LISTED", 5)
     with pytest.raises(SettingsError, match=r"6 pictures, expected at most 5 without a table; .* --table "):
@@ -188,13 +188,6 @@ def test_in_a_notebook_pictures_are_files_or_arrays(network, classifier, tmp_pat
         with pytest.raises(SourceError, match=rf"^picture 1: got {bad.dtype} \({len(bad)}, 70, 3\), expected uint8 "):
             notebook.predict(classifier.run, classifier.root, [bad])
     assert named.prediction.classes is not None
-
-
-def test_a_threshold_has_no_effect_on_a_classifier_which_is_said(classifier, tmp_path):
-    file, told = picture(tmp_path, "a.png"), list[Any]()
-    result = run(spec_of(classifier, tmp_path / "out", file, threshold=0.9), Reporter("predict", told.append))
-    assert (result.threshold, len(result.pictures[0].classes or ())) == (None, len(CLASS_NAMES))
-    assert "the threshold of 0.9 has no effect: models of the kind classification have none" in told[0]["message"]
 
 
 def test_places_that_speak_for_the_answer_are_the_brightest() -> None:
