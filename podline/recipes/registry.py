@@ -37,7 +37,6 @@ _LONGEST_NAME = 60
 _TOGETHER = ({"duration"}, {"trainable_layers", "phases"})
 # Settings of a kind's own network that must not change, else published weights do not fit.
 _OWN_NETWORK = {"task", "task.model", "task.model.trunk", "task.model.width"}
-# The end of a folder's name such as photos.v2 or 2026.11, which is not a file's suffix; a bucket has no folders to ask.
 # Letters that Unicode does not decompose into ASCII, or whose decomposition would change the sound.
 _IN_ASCII = str.maketrans(
     {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l", "đ": "d", "ð": "d", "þ": "th"}
@@ -139,7 +138,7 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
 def _folder_of(source: str) -> str:
     """Return the name of a source folder or of an archive without its extension; for a table, of the folder around it.
 
-    The folder of a bucket, or of another machine, may have a dot in its name too.
+    A bucket's folder may have a dot in its name too.
     """
     if "://" not in source:
         source = os.path.normpath(Path(source).expanduser().absolute())  # "." and "flowers.csv" are in a named folder
