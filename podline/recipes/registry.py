@@ -56,11 +56,7 @@ def names() -> tuple[str, ...]:
 
 
 def has(name: str) -> bool:
-    """Return whether a recipe has this name: one of :func:`names`, possibly with a dot and the user's own name.
-
-    Raises:
-        SettingsError: see :func:`names`.
-    """
+    """Return whether a recipe has this name: one of :func:`names`, possibly with a dot and the user's own name."""
     sources = _sources()
     return name in sources or _base(name, sources) is not None
 
@@ -136,10 +132,7 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
 
 
 def _folder_of(source: str) -> str:
-    """Return the name of a source folder or of an archive without its extension; for a table, of the folder around it.
-
-    A bucket's folder may have a dot in its name too.
-    """
+    """Return the name of a source folder, of an archive without its extension, or of the folder around a table."""
     if "://" not in source:
         source = os.path.normpath(Path(source).expanduser().absolute())  # "." and "flowers.csv" are in a named folder
     place = PurePosixPath(source)

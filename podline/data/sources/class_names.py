@@ -67,10 +67,7 @@ def problem_of(name: str) -> str:
 
 
 def whole_numbers(names: Iterable[str]) -> dict[str, str]:
-    """Map each name to its number as text, ``1.0`` → ``1``; return an empty dict if any is not a whole number.
-
-    A name with leading zeros is not a number.
-    """
+    """Map each name to its number as text, ``1.0`` → ``1``; empty unless all are integers without leading zeros."""
     numbers = dict[str, str]()
     for name in names:
         number = Decimal(name.replace(",", ".")) if _WHOLE.fullmatch(name) else Decimal("0.5")

@@ -158,10 +158,7 @@ class Tables(Layout):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return a line for each table of images that is not read, for tables read as one, and for one with one label.
-
-        Other tables beside the images are omitted.
-        """
+        """Return a line for each table that is not read, for tables read as one, and for tables with a single label."""
         lines = [f"{printable(table.file.name)} {_PASSED}: it {table.passed}" for table in self.passed]
         lines += [f"{printable(name)} {_PASSED}: {problem}" for name, problem in self.unusable]
         names = {table.series: printable(table.file.name) for table in self.tables}
@@ -185,9 +182,6 @@ class Tables(Layout):
         """Yield an item for each row of each table, or for each file with all its labels if images may have several.
 
         Labels are checked before the first item; in tables with images, after the last.
-
-        Raises:
-            SourceError: a table cannot be read, labels are not classes, or too many files have several rows.
         """
         if self.tables[0].has_images:
             yield from self._items(self.tables, self.said)
@@ -338,10 +332,7 @@ def _image_columns(file: ListedFile, settings: ImagesSettings) -> list[str]:
 
 
 def _are_images(file: ListedFile, column: str) -> bool:
-    """Return whether a column contains images, not texts stored as bytes (Impala, Spark) or short lists of numbers.
-
-    The first value decides; a column without values counts as images.
-    """
+    """Return whether a column contains images, not texts stored as bytes (Impala, Spark) or short lists of numbers."""
     values = (row[column] for row in parquet_rows(file, [column], _IMAGES))
     first = next((value for value in values if value is not None), {})
     data = _bytes_of(first)
