@@ -11,7 +11,7 @@ import contextlib
 import math
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -173,6 +173,8 @@ def in_batches(answer: Callable[[Pixels], Outputs], images: Pixels) -> Outputs:
 
 def flat(answer: Any) -> Outputs:
     """Return a model's outputs as a list of arrays, those of a mapping in the order of their names."""
+    # keras.tree sorts only plain dictionaries, but a SavedModel sorts the outputs of every mapping.
+    answer = dict(answer) if isinstance(answer, Mapping) else answer
     return [np.asarray(each) for each in keras.tree.flatten(answer)]
 
 

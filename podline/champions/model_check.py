@@ -223,8 +223,8 @@ class _Trial:
         return f"losses differ by {difference:.2g} at most"
 
     def _difference(self, losses: Array) -> float:
-        # With one class, all losses are 0.
-        return float(np.max(np.abs(losses - self._losses) / np.maximum(self._losses, np.finfo(np.float32).tiny)))
+        sizes = np.maximum(np.abs(self._losses), np.finfo(np.float32).tiny)  # with one class, all losses are 0
+        return float(np.max(np.abs(losses - self._losses) / sizes))
 
     def _compiles(self) -> str:
         losses = self._advance(self._state(self._one), self._one, jit=True)

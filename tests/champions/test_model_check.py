@@ -48,10 +48,10 @@ def network(shape, classes, settings):
 '''
 
 
-def test_losses_that_are_all_zero_are_equal() -> None:
-    """Those of a model with one class."""
-    zero = np.zeros(2, np.float32)
-    assert _Trial._difference(SimpleNamespace(_losses=zero), zero) == 0
+@pytest.mark.parametrize(("loss", "difference"), [(0.0, 0.0), (2.0, 0.5), (-2.0, 0.5)])
+def test_losses_are_compared_by_their_size_even_if_they_are_zero_or_negative(loss: float, difference: float) -> None:
+    before = np.full(2, loss)
+    assert _Trial._difference(SimpleNamespace(_losses=before), 1.5 * before) == difference
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import OrderedDict
 from dataclasses import replace
 from hashlib import sha256
 
@@ -253,6 +254,10 @@ def test_a_difference_that_is_no_number_is_the_largest_wherever_it_is():
     zero, nothing = np.zeros((1, 2)), np.full((1, 2), np.nan)
     assert np.isnan(exports.largest([zero, zero], [nothing, zero]))
     assert np.isnan(exports.largest([zero, zero], [zero, nothing]))
+
+
+def test_outputs_of_any_mapping_have_the_order_of_their_names():
+    assert exports.flat(OrderedDict(b=1, a=2)) == exports.flat({"b": 1, "a": 2}) == [2, 1]
 
 
 def test_a_champion_of_other_test_examples_is_judged_on_the_candidates(fresh, runs):

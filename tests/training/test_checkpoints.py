@@ -308,6 +308,26 @@ def test_a_run_of_which_a_file_is_not_uploaded_stays_on_this_machine(
     assert steps_in(bucket) == [20, 10]
 
 
+def test_an_interrupted_fetch_damages_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, copy = open_store(tmp_path), shutil.copyfile
+    with Mirror(store, RUN, 60, reporter()) as mirror:
+        train(mirror, 10, 20)
+
+    def fails(source: Path, target: Path) -> None:
+        if source.name == "step-00000020.npz":
+            target.write_bytes(b"a part")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        copy(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", fails)
+        with pytest.raises(StoreError, match="no space left"), Mirror(store, RUN, 60, reporter()):
+            pass
+    with Mirror(store, RUN, 60, reporter()) as mirror:
+        assert train(mirror) == 20
+    assert steps_in(store) == [20, 10]
+
+
 def test_a_killed_run_goes_on_from_the_side_that_is_ahead(bucket: Store) -> None:
     ahead = Mirror(bucket, RUN, 60, reporter())
     ahead.near.local(RUN).mkdir(parents=True)
