@@ -134,11 +134,7 @@ def _refused() -> Iterator[None]:
 
 @contextlib.contextmanager
 def prism() -> Iterator[str]:
-    """Start Prism on a free port, and yield its address; end Prism after the body.
-
-    Raises:
-        EngineError: Prism is not installed.
-    """
+    """Start Prism on a free port, and yield its address; end Prism after the body."""
     program = shutil.which("prism")
     if program is None:
         raise EngineError(

@@ -54,12 +54,7 @@ class _NumberedStep(beam.DoFn, ABC):
         self.context = context
 
     def process(self, numbers: tuple[int, int]) -> None:
-        """Process a range of numbers: from ``numbers[0]`` up to, but not including, ``numbers[1]``.
-
-        Raises:
-            RuntimeError: an encoded PodlineError: this worker has another release of Podline or a wrong clock, or see
-                :meth:`make_or_find`.
-        """
+        """Process a range of numbers: from ``numbers[0]`` up to, but not including, ``numbers[1]``."""
         try:
             if self.context.engine != LOCAL:
                 _begin(self.context.root, self.context.folder, self.context.release)

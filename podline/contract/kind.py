@@ -162,10 +162,9 @@ def kind_named(name: str) -> Kind:
     facts = facts_named(name)
     with entry_points.explained(KINDS.title(name)):
         found: object = entry_points.load(facts.kind)
-    if not (isinstance(found, type) and issubclass(found, Kind)):
-        raise SettingsError(f"{KINDS.title(name)}: got {facts.kind}, expected a {Kind.__module__}.Kind")
-    with entry_points.explained(KINDS.title(name)):  # a method may be missing
-        return found(facts)
+        if not (isinstance(found, type) and issubclass(found, Kind)):
+            raise SettingsError(f"{KINDS.title(name)}: got {facts.kind}, expected a {Kind.__module__}.Kind")
+        return found(facts)  # a method may be missing
 
 
 def kind_of(judged: Recipe | AnyEvaluation) -> Kind:

@@ -95,10 +95,7 @@ _UNKNOWN = Spread(0.005, 0.02)
 
 
 def assumed_spread(kind: str, classes: int) -> Spread:
-    """Return the spread between seeds that was measured with models of a kind and a similar number of classes.
-
-    For kinds without measurements, return a default.
-    """
+    """Return the spread between seeds that was measured with a kind and similarly many classes, or a default."""
     fitting = [Spread(main, part) for least, main, part in facts_named(kind).seed_spreads if classes >= least]
     return fitting[-1] if fitting else _UNKNOWN
 

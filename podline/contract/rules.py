@@ -148,7 +148,6 @@ class Figure:
         """Return the thresholds, given the number of compared figures and the error rate of a year.
 
         The main metric has half of the error probability of refusals; all other figures together have the other half.
-        A single figure has the whole probability.
         """
         main, night = self.rule == MAIN, nightly(rate)
         part = 1.0 if figures == 1 else 0.5 if main else 0.5 / (figures - 1)
@@ -174,10 +173,7 @@ class Figure:
         return self.noise.limit(self.sampled, nightly(rate) * (1.0 if self.rule == MAIN else 1 / figures))
 
     def more_trainings(self, figures: int, rate: float) -> int:
-        """Return how many more trainings with other seeds end "undecided" at the same change.
-
-        0 if :data:`podline.contract.noise.MOST_TRAININGS` trainings, with the known ones, are not enough.
-        """
+        """Return how many more trainings with other seeds end "undecided" at the same change; 0 if too many would."""
         known = self.noise.trainings
         for trainings in range(known + 1, MOST_TRAININGS + 1):
             sampled = self.sampled * (1 + 1 / trainings) / (1 + 1 / known)

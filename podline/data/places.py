@@ -70,10 +70,8 @@ def _member(path: str, name: str) -> bytes:
     try:
         with _archive(path, os.stat(path).st_mtime_ns).open(name) as stream:  # noqa: PTH116 (as many as images)
             return stream.read(bounds.IMAGE_BYTES + 1)  # verifies the checksum at the end
-    except MemoryError:
-        raise
     except Exception as error:  # decoders have errors of their own, bz2's is an OSError without errno
-        if isinstance(error, OSError) and error.errno:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno):
             raise
         raise MemberError(f"cannot be read from {os.path.basename(path)}: {reason(error)}") from error  # noqa: PTH119
 

@@ -35,8 +35,6 @@ FACTS = "facts"
 def reading(path: Path | str, kind: str = "", remedy: str = "restore the file") -> Iterator[None]:
     """Replace an exception of the body by an error about a raw file.
 
-    A PodlineError is raised unchanged.
-
     Args:
         path: name of the file in errors.
         kind: the expected format, such as ``Parquet``; if empty, only an OSError or a MemoryError is replaced.
@@ -213,10 +211,7 @@ def _verified(folder: Path) -> tuple[RawFile, ...] | None:
 
 
 def check_official(dataset: str, raw: Iterable[RawFile], archive: RawFile | None) -> OfficialCheck | None:
-    """Compare the md5 of a source's files and archive with the published md5.
-
-    Returns:
-        None for unpublished data; ``official`` is None if no md5 of these files and this archive is published.
+    """Compare the md5 of a source's files and archive with the published md5; return None for unpublished data.
 
     Raises:
         SourceError: a file cannot be read.

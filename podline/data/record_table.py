@@ -187,9 +187,6 @@ def publish_records(store: Store, folder: str, rows: Any, pixels: Mapping[str, P
 
     The rows are those of :func:`rows_of`; ``split`` is null for records that only earlier versions have. ``pixels``:
     split → the sums of its pixels.
-
-    Raises:
-        StoreError: the store or the workspace cannot be written.
     """
     sums = {split: sums.model_dump(mode="json") for split, sums in pixels.items()}
     with store.workspace("records") as workspace:

@@ -104,11 +104,7 @@ class RowsByPlace:
         return f"{plan.split}.npy"
 
     def filler(self, plan: ShardPlan, /, layout: RecordLayout, table: Path) -> Fill:
-        """Return the function that fills a shard's records.
-
-        Raises:
-            StoreError: the table cannot be read.
-        """
+        """Return the function that fills a shard's records; an unreadable table raises a StoreError."""
         with explained("read", table), _ONE_LOADS:
             rows = np.load(table, mmap_mode="r")[plan.first : plan.first + plan.records]
 

@@ -36,10 +36,7 @@ def saliency(model: keras.Model, images: Sequence[Image]) -> list[Image]:
 
 
 def place_weights(model: keras.Model, images: Array) -> Array | None:
-    """Return how much each cell of the last feature maps supports the answer: float32 (n, rows, columns), 0…1.
-
-    Return None if the model has no such maps, or its first output is not (n, values).
-    """
+    """Return how much each cell of the last feature maps, if any, supports the answer: float32 (n, rows, columns)."""
     with tf.GradientTape() as tape:
         logits, inner = OpenedModel(model)(tf.constant(images), training=False)
         answers = tf.nest.flatten(logits)[0]

@@ -257,8 +257,7 @@ def named(
             else:
                 array = np.asarray(picture)
                 channels = array if array.ndim == 3 else array[..., None]
-                whole = array.dtype == np.uint8 and array.size
-                if not whole or channels.ndim != 3 or channels.shape[-1] not in (1, 3):
+                if array.dtype != np.uint8 or not array.size or channels.ndim != 3 or channels.shape[-1] not in (1, 3):
                     raise SourceError(
                         f"picture {number}: got {array.dtype} {array.shape}, expected uint8 (height, width), "
                         "(height, width, 1) or (height, width, 3)"

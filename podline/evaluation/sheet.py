@@ -41,10 +41,7 @@ def run(spec: ShowSpec, reporter: Reporter) -> ShowResult:
 
 
 def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
-    """Return the sheet, and the numbers of judged and of correct test examples.
-
-    Both are 0 without a run, and if answers are neither right nor wrong.
-    """
+    """Return the sheet, and the numbers of judged and of correct test examples; both may be 0."""
     store, kind = open_store(spec.root), kind_of(spec.recipe)
     manifest_sha256(store, spec.dataset_folder)
     manifest = read_manifest(store, spec.dataset_folder)

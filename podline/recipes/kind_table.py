@@ -36,11 +36,7 @@ def all_facts() -> list[KindFacts]:
 
 
 def facts_by_measure(measure: str) -> KindFacts:
-    """Return the facts of the kind that ranks models by this measure.
-
-    Raises:
-        SettingsError: no kind that can be loaded does, as after its package was uninstalled.
-    """
+    """Return the facts of the installed kind that ranks models by this measure."""
     for facts in all_facts():
         if facts.measure == measure:
             return facts

@@ -16,11 +16,7 @@ M = TypeVar("M", bound=Frozen)
 
 
 def l2_has_layers(model: M) -> M:
-    """Check that a network has both ``l2`` and ``l2_layers``, or neither.
-
-    Raises:
-        ValueError: only one of the two is given.
-    """
+    """Check that a network has both ``l2`` and ``l2_layers``, or neither."""
     l2, layers = (dict(model)[name] for name in ("l2", "l2_layers"))
     if bool(l2) != bool(layers):
         raise ValueError(f"l2={l2} vs l2_layers={list(layers)}: give both or neither")

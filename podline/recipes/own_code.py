@@ -142,10 +142,7 @@ def _folder(top: str) -> Path | None:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """Return the spec of a module; None if it cannot be found.
-
-    Parent packages are not imported, unlike with importlib.util.find_spec.
-    """
+    """Return the spec of a module; parent packages are not imported, unlike with importlib.util.find_spec."""
     top, *inner = name.split(".")
     try:
         spec = importlib.util.find_spec(top)

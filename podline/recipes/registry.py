@@ -37,7 +37,6 @@ _LONGEST_NAME = 60
 _TOGETHER = ({"duration"}, {"trainable_layers", "phases"})
 # Settings of a kind's own network that must not change, else published weights do not fit.
 _OWN_NETWORK = {"task", "task.model", "task.model.trunk", "task.model.width"}
-# The end of a folder's name such as photos.v2 or 2026.11, which is not a file's suffix; a bucket has no folders to ask.
 # Letters that Unicode does not decompose into ASCII, or whose decomposition would change the sound.
 _IN_ASCII = str.maketrans(
     {"ä": "ae", "ö": "oe", "ü": "ue", "æ": "ae", "œ": "oe", "ø": "oe", "ł": "l", "đ": "d", "ð": "d", "þ": "th"}
@@ -57,11 +56,7 @@ def names() -> tuple[str, ...]:
 
 
 def has(name: str) -> bool:
-    """Return whether a recipe has this name: one of :func:`names`, possibly with a dot and the user's own name.
-
-    Raises:
-        SettingsError: see :func:`names`.
-    """
+    """Return whether a recipe has this name: one of :func:`names`, possibly with a dot and the user's own name."""
     sources = _sources()
     return name in sources or _base(name, sources) is not None
 
@@ -137,10 +132,7 @@ def for_data(recipe: Recipe, own: str | None, source: str) -> Recipe:
 
 
 def _folder_of(source: str) -> str:
-    """Return the name of a source folder or of an archive without its extension; for a table, of the folder around it.
-
-    The folder of a bucket, or of another machine, may have a dot in its name too.
-    """
+    """Return the name of a source folder, of an archive without its extension, or of the folder around a table."""
     if "://" not in source:
         source = os.path.normpath(Path(source).expanduser().absolute())  # "." and "flowers.csv" are in a named folder
     place = PurePosixPath(source)

@@ -392,11 +392,7 @@ class Recipe(Frozen):
 
     @property
     def by_phase(self) -> tuple[tuple[int, Recipe], ...]:
-        """Pairs (first epoch, recipe without phases) for the beginning of the run, at epoch 0, and for each phase.
-
-        Raises:
-            ValueError: a phase has an invalid value, or ``from_share`` although the run's length is not in epochs.
-        """
+        """Pairs (first epoch, recipe without phases) for the beginning of the run, at epoch 0, and for each phase."""
         recipe: Recipe = self.model_copy(update={"phases": ()})
         found: list[tuple[int, Recipe]] = [(0, recipe)]
         for phase in self.phases:

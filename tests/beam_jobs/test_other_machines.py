@@ -7,7 +7,6 @@ import fcntl
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
@@ -166,25 +165,6 @@ def test_an_interrupted_job_is_continued_by_its_machine_alone(
     assert stores["ours"].list("jobs") == []
     with job_folder(stores["ours"], spec) as later:
         assert later != first
-
-
-def test_the_note_of_a_job_is_not_read_while_another_process_writes_it(tmp_path: Path) -> None:
-    store, folders = open_store(tmp_path), list[str]()
-
-    def convert() -> None:
-        with job_folder(store, images_spec(str(tmp_path), tmp_path)) as folder:
-            folders.append(folder)
-
-    convert()
-    note = store.own_folder("jobs") / folders[0].split("/")[1].split("-")[0]
-    with note.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        process = threading.Thread(target=convert)
-        process.start()
-        process.join(0.3)
-        file.write("jobs/another")
-    process.join()
-    assert folders[1:] == ["jobs/another"]
 
 
 def test_a_job_that_begins_while_the_same_job_ends_keeps_its_folder(

@@ -313,8 +313,10 @@ def test_images_that_become_equal_only_as_jpeg_files_may_be_in_two_splits(
     monkeypatch.setattr(deciding, "_leave_out_shared", lambda *_arguments, **_options: None)
     (raw / "test" / "plain" / "1.png").write_bytes(plain(100))
     manifest = converted(store.uri, raw, keep_jpeg=True)[1]
-    with pytest.raises(ArtifactError, match="the same image is in two splits"):
-        check_records(store, manifest.folder, manifest, silent())
+    for _ in range(2):
+        with pytest.raises(ArtifactError, match="the same image is in two splits"):
+            check_records(store, manifest.folder, manifest, silent())
+        monkeypatch.setattr(RecordTable, "of", Mock(side_effect=ArtifactError("an older Podline wrote it")))
 
 
 def test_a_compacted_version_has_its_records_alone_and_is_gone_on_from(tmp_path: Path) -> None:

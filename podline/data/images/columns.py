@@ -107,11 +107,7 @@ class Columns(NamedTuple):
         return label_of(said, settings, self.mark), split.lower(), group or ""
 
     def _flagged(self, row: Mapping[str, Any]) -> str:
-        """Return the split whose column is 1 in a row; else test if a column marks training rows, else training.
-
-        Raises:
-            ValueError: the row is marked as in two splits, or a value is neither 0 nor 1.
-        """
+        """Return the split whose column is 1 in a row; else test if a column marks training rows, else training."""
         marked = {split for column, split in self.flags if text_of(row.get(column)) and _bit(row, column)}
         if len(marked) > 1:
             raise ValueError(f"is marked as in the splits {' and '.join(sorted(marked))}")
@@ -143,10 +139,7 @@ def label_of(value: Any, settings: ImagesSettings, mark: str | None) -> str | No
 
 
 def value_in(row: Mapping[str, Any], column: str) -> Any:
-    """Return the value of a column, None if missing; ``label.name`` is the member ``name`` of the object in ``label``.
-
-    The object may be in a list of one object.
-    """
+    """Return the value of a column, or None; ``label.name`` is the member ``name`` of the object in ``label``."""
     if column in row:
         return row[column]
     top, _, rest = column.partition(".")

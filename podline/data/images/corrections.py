@@ -40,9 +40,7 @@ NO_CORRECTIONS = Corrected({}, 0)
 
 
 def correct(images: ImageTable, corrections: Mapping[str, str]) -> Corrected:
-    """Apply corrections to their images and to images with the same pixels.
-
-    Images that the layout or the decoder leaves out stay unchanged.
+    """Apply corrections to the images without a problem, and to images with the same pixels.
 
     Args:
         images: all images of the source; their labels and reasons are changed in place.

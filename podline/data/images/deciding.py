@@ -99,10 +99,7 @@ def refuse_empty(place: str, images: ImageTable, splits: Iterable[str], remedy: 
 
 
 def most_left_out(images: ImageTable) -> str:
-    """Return how many images are left out, with an example of the most frequent reason, as the end of a message.
-
-    Empty if no image is left out.
-    """
+    """Return how many images are left out, with an example of the most frequent reason; empty if none is."""
     if not images.reasons:
         return ""
     ((kind, _count),) = Counter(reason.kind for reason in images.reasons.values()).most_common(1)

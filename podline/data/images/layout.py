@@ -118,10 +118,7 @@ def is_placeholder(label: str) -> bool:
 
 
 def outside(file: ListedFile, reason: str) -> Item:
-    """Return an item for a file that is left out, because it is a system file or unreadable, or else for ``reason``.
-
-    Folders that the listing contains, such as empty ones, count as unreadable.
-    """
+    """Return an item for a file that is left out, because it is a system file or unreadable, or else for ``reason``."""
     if file.hidden:
         return Item(file.name, b"", reason="is hidden, or the system's own", stray=True)
     if file.bytes < 0:

@@ -212,10 +212,7 @@ def source_files(place: Path, settings: PictureSettings, folder: Path) -> Files:
 
 
 def folders_around(place: Path, settings: ConverterSettings) -> list[Path]:
-    """Return the folders with files to which a source may refer: those of the settings, else the folder of a file.
-
-    Empty for a folder or an archive without settings.
-    """
+    """Return the folders with files to which a source may refer: those of the settings, else the folder of a file."""
     if settings.folders:
         return [_above(place) / Path(name).expanduser() for name in settings.folders]
     return [place.parent] if place.is_file() and place.suffix.lower() not in _ARCHIVES else []

@@ -18,7 +18,7 @@ from podline.base.plurals import first_few, plural
 from podline.data.decoders import pixels_digest
 from podline.data.identity import hexadecimal
 from podline.data.images.columns import with_whole_numbers
-from podline.data.images.corrections import DROP, correct
+from podline.data.images.corrections import correct
 from podline.data.images.deciding import decide, most_left_out, refuse_empty
 from podline.data.images.decoded import decode_images
 from podline.data.images.image_table import ImageTable
@@ -100,11 +100,11 @@ def _opened(
         read = partial(parsed, source, files, settings, folder)
         state = digests.of_json(source if uri else files.state)  # links to objects have names that include the state
         images, pixels = decode_images(read, settings, form, state, work, folder)
+    reviewed = settings.corrections
     if isinstance(settings, ImagesSettings):
         images.labels = with_whole_numbers(images.labels, settings)
-    reviewed = settings.corrections
-    if targets:
-        reviewed = {image: targets.text(label) if label != DROP else DROP for image, label in reviewed.items()}
+        if settings.several:  # a review gives one label
+            reviewed = {image: label and settings.targets.text([label]) for image, label in reviewed.items()}
     corrected = correct(images, reviewed)
     layout, given = images.about["layout"], frozenset[str](json.loads(images.about["splits"]))
     held_out = held_out_splits(given)

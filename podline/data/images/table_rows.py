@@ -49,9 +49,6 @@ def header_of(table: ListedFile) -> list[str]:
     """Return the names of a table's columns; those from folder names, such as ``label=cat`` (Hive), come last.
 
     The columns of JSON Lines are those of the first :data:`_FIRST_ROWS` rows.
-
-    Raises:
-        SourceError: the table cannot be read.
     """
     if table.ends(PARQUET):
         names = schema_of(table).names
@@ -63,11 +60,7 @@ def header_of(table: ListedFile) -> list[str]:
 
 
 def rows_of(table: ListedFile, columns: Sequence[str], at_once: int = ROWS_AT_ONCE) -> Iterator[Row]:
-    """Yield the rows of a table, with at least those of the given columns that the table has.
-
-    Raises:
-        SourceError: the table cannot be read.
-    """
+    """Yield the rows of a table, with at least those of the given columns that the table has."""
     if table.ends(PARQUET):
         rows = (Row(f"{table.name}[{at}]", values) for at, values in enumerate(parquet_rows(table, columns, at_once)))
     elif table.ends(".csv", ".tsv"):
@@ -79,11 +72,7 @@ def rows_of(table: ListedFile, columns: Sequence[str], at_once: int = ROWS_AT_ON
 
 
 def schema_of(file: ListedFile) -> pa.Schema:
-    """Return the schema of a Parquet file.
-
-    Raises:
-        SourceError: the file cannot be read as Parquet.
-    """
+    """Return the schema of a Parquet file."""
     with opened(file, "Parquet"), pq.ParquetFile(file.path) as parquet:
         return parquet.schema_arrow
 
@@ -142,11 +131,7 @@ def _records(table: ListedFile) -> Iterator[Row]:
 
 
 def _lines(table: ListedFile) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the last line and the values of each non-empty row in a CSV or TSV file.
-
-    Raises:
-        SourceError: the file cannot be read as a table, or its first line is too long.
-    """
+    """Yield the number of the last line and the values of each non-empty row in a CSV or TSV file."""
     with (
         opened(table, "a table", "save it as CSV in UTF-8"),
         Path(table.path).open(encoding="utf-8-sig", newline="") as stream,
@@ -189,11 +174,7 @@ def mark_of(lines: Sequence[str]) -> str:
 
 
 def _objects(table: ListedFile) -> Iterator[Row]:
-    """Yield the non-empty lines of a JSON Lines file as rows.
-
-    Raises:
-        SourceError: the file cannot be read, or a line is not an object.
-    """
+    """Yield the non-empty lines of a JSON Lines file as rows."""
     with opened(table, "JSON Lines"), Path(table.path).open("rb") as stream:
         number = 0
         while line := stream.readline(bounds.ENTRY_LETTERS):

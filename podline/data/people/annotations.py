@@ -234,11 +234,7 @@ def _without_outline(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def size_of(path: Path) -> int:
-    """Return the size in bytes of a file, or of all CSV files in a folder.
-
-    Raises:
-        SourceError: a file cannot be read.
-    """
+    """Return the size in bytes of a file, or of all CSV files in a folder."""
     with reading(path):
         files = path.rglob("*.csv") if path.is_dir() else [path]
         return sum(file.stat().st_size for file in files)

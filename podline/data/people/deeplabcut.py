@@ -104,9 +104,6 @@ def _read(path: Path) -> tuple[list[str], dict[str, tuple[tuple[str, ...], npt.N
     Returns:
         The file name of each frame's image; individual → its body parts, and its poses, float64 (frames, parts, 3): x,
         y, visibility; zeros for an unlabelled joint. Without individuals, the only key is empty.
-
-    Raises:
-        SourceError: the file cannot be read, or is not a table of labels by DeepLabCut.
     """
     refuse_lfs_pointer(path, str(path))
     with reading(path, "a table of DeepLabCut", "restore it"), path.open(encoding="utf-8-sig", newline="") as stream:

@@ -167,11 +167,7 @@ class ImageFiles:
     def _root(
         self, matches: Sequence[Sequence[_Match]], names: Sequence[str], file: AnnotationFile, top: Path
     ) -> tuple[str, ...]:
-        """Return the folder that contains the named images; if several could, the one nearest to the annotations.
-
-        Raises:
-            SourceError: no image exists, or several folders could contain them.
-        """
+        """Return the folder that contains the named images; if several could, the one nearest to the annotations."""
         dropped = defaultdict[tuple[str, ...], list[int]](list)
         for match in chain.from_iterable(matches):
             dropped[match.root].append(match.dropped)

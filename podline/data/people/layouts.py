@@ -121,11 +121,7 @@ class Keypoints(Layout):
         return True
 
     def items(self) -> Iterator[Item]:
-        """Yield the images of each annotation file, and the annotations whose image is not in the file.
-
-        Raises:
-            SourceError: a file cannot be read, lists no valid image, or its images or skeleton are unclear or missing.
-        """
+        """Yield the images of each annotation file, and the annotations whose image is not in the file."""
         images = ImageFiles(self.around)
         self.known.update({COUNTED: {}, STRAYS: {}, ROOTS: {}})
         for name, file in self.files.items():
@@ -185,9 +181,6 @@ def has_annotations(place: Path) -> bool:
     """Return whether a folder or file has annotations in COCO's format, with or without joints, or DeepLabCut's tables.
 
     A damaged file named ``CollectedData…``, or with the word "keypoints", counts too, so that the damage is reported.
-
-    Raises:
-        SourceError: the folder cannot be read, or has several tables of DeepLabCut.
     """
     if place.is_file() and not place.name.lower().endswith((".json", ".csv")):
         return False
@@ -211,13 +204,7 @@ def _has_annotations(file: AnnotationFile) -> bool:
 
 
 def _summaries(place: Path, settings: PeopleSettings) -> list[Summary]:
-    """Return a summary of each annotation file; COCO's own files are not opened for it.
-
-    Empty if there are none.
-
-    Raises:
-        SourceError: a file cannot be read, or the place is an archive.
-    """
+    """Return a summary of each annotation file; COCO's own files are not opened for it."""
     if place.is_file() and (remedy := unpacking([str(place)])):
         raise SourceError(
             f"{place} is an archive, expected annotations in COCO's format, or a folder with them: {remedy}"
@@ -253,9 +240,6 @@ def _chosen(place: Path, summaries: list[Summary], settings: PeopleSettings) -> 
     """Return the annotation file of each split, and a note on each file without labelled joints.
 
     If there are files for train and val but not for test, val is the test split.
-
-    Raises:
-        SourceError: no file has labelled joints, or several have, and their splits are unclear.
     """
     if not summaries:
         wanted = _WANTED_OFFICIAL if settings.official else _WANTED
@@ -290,11 +274,7 @@ def _holds(place: Path) -> str:
 
 
 def _same_joints(summaries: Sequence[Summary], settings: PeopleSettings) -> Joints:
-    """Return the joints of the training file.
-
-    Raises:
-        SourceError: another file has different joints; or see :func:`joints_of`.
-    """
+    """Return the joints of the training file; refuse other files with different joints."""
     wanted = settings.category if isinstance(settings, KeypointSettings) else ""
     first, *others = (joints_of(summary, wanted) for summary in summaries)
     for summary, joints in zip(summaries[1:], others, strict=True):

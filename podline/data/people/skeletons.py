@@ -101,13 +101,7 @@ def _names(summary: Summary, category: Mapping[str, Any], values: int) -> tuple[
 
 
 def _limbs(path: AnnotationFile, skeleton: Any, count: int, notes: list[str]) -> list[Limb]:
-    """Return limbs as joint indices from 0 on. COCO counts from 1; a 0 in the file means that it counts from 0.
-
-    Add a line to ``notes`` in this case. Omit repeated limbs, and those from a joint to itself.
-
-    Raises:
-        SourceError: the skeleton does not consist of pairs of joint numbers.
-    """
+    """Return limbs as joint indices from 0 on. COCO counts from 1; a 0 in the file means that it counts from 0."""
     pairs = skeleton if isinstance(skeleton, list) else [skeleton]
     ends = [end for pair in pairs for end in (pair if isinstance(pair, list) and len(pair) == 2 else [None])]
     first = 0 if 0 in ends else 1

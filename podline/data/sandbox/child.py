@@ -122,10 +122,7 @@ def _refused(error: Exception) -> tuple[Any, ...]:
 
 
 def lacks_memory(error: BaseException | None) -> bool:
-    """Return whether an error or one of its causes says, by class or code, that memory is lacking.
-
-    Arrow's is a MemoryError.
-    """
+    """Return whether an error or one of its causes says, by class or code, that memory is lacking."""
     opencv = getattr(sys.modules.get("cv2"), "error", ())
     while error is not None:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):

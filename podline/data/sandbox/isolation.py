@@ -29,10 +29,7 @@ _ALLOW, _REFUSE = 0x7FFF0000, 0x00050001  # EPERM
 
 
 def isolate() -> None:
-    """Isolate this process; call this before any other thread starts, since running threads are not isolated.
-
-    Do nothing on other systems than those in the module's docstring.
-    """
+    """Isolate this process; call this before any other thread starts, since running threads are not isolated."""
     known = _ARCHITECTURES.get(platform.machine())
     if sys.platform != "linux" or known is None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import re
 import socket
 import ssl
 import time
@@ -12,7 +13,6 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
-from urllib.parse import urlsplit
 
 from podline.base.errors import PodlineError, SettingsError, SourceError, SourceUnavailableError
 from podline.base.progress import Reporter, silent
@@ -25,6 +25,7 @@ from podline.store.locks import locked
 RETRY_DELAYS = (2.0, 10.0, 30.0, 60.0)  # seconds before the second, third, … try
 _TIMEOUT = 30.0
 _BLOCK = 1 << 18
+_WEB_ADDRESS = re.compile(r"https?://([\w.-]+|\[[0-9a-f:]+\])(:\d{1,5})?(/\S*)?", re.IGNORECASE)
 # HTTP statuses of temporary problems: too many requests, and server errors.
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -61,7 +62,7 @@ def download(dataset: str, folder: Path, reporter: Reporter | None = None, base_
 
 def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter: Reporter) -> Path:
     """Download files from one address into a folder, one after the other; see :func:`download`."""
-    if not _is_web_address(base_url):
+    if not _WEB_ADDRESS.fullmatch(base_url):
         raise SettingsError(f"{base_url} is not a web address; give an address that starts with http:// or https://")
     require_local(folder)
     with explained("create the folder", folder):
@@ -85,14 +86,6 @@ def fetch_all(files: Sequence[RemoteFile], base_url: str, folder: Path, reporter
         tell(file.bytes)
         finished += file.bytes
     return folder
-
-
-def _is_web_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and len(url.split()) == 1
-    except ValueError:  # an invalid port or IPv6 address
-        return False
 
 
 @contextlib.contextmanager

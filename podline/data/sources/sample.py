@@ -45,11 +45,7 @@ def write_sample(folder: Path, train: int = 5000, test: int = 1000, seed: int = 
 
 
 def require_counts(train: int, test: int, seed: int, most: int) -> None:
-    """Check the numbers of images to generate, and the seed.
-
-    Raises:
-        SettingsError: a number is out of bounds.
-    """
+    """Check the numbers of images to generate, and the seed."""
     if not (5 <= train <= most and 1 <= test <= most and seed >= 0):
         raise SettingsError(
             f"got train={train}, test={test}, seed={seed}, expected train from 5 to {most:,}, test from 1 to {most:,}, "

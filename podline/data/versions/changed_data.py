@@ -186,10 +186,7 @@ def _sentences(
 
 
 def pictures(versions: Versions) -> list[PictureRow]:
-    """Return a row of pictures for each kind of change that occurs: some added, removed and relabelled images.
-
-    Captions have the images' labels and names.
-    """
+    """Return a row of pictures for each kind of change that occurs: some added, removed and relabelled images."""
     before, after, changes = versions
     sides = {"added": (after, changes.added), "removed": (before, changes.removed)}
     sides["relabelled"] = after, changes.relabelled[1]

@@ -71,7 +71,8 @@ class Examples:
             raise TypeError(
                 f"indices have dtype {found.dtype}, expected integers; convert a boolean mask with numpy.flatnonzero"
             )
-        places = np.where(found < 0, found + len(self), found).astype(np.int64)
+        places = found.astype(np.int64)  # before the sum, which a small type cannot hold
+        places = np.where(places < 0, places + len(self), places)
         if places.size and not 0 <= places.min() <= places.max() < len(self):
             raise IndexError(f"got indices from {found.min()} to {found.max()} of {plural(len(self), 'example')}")
         return places

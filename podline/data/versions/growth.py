@@ -178,11 +178,7 @@ class Growth:
 def fitting_base(store: Store, spec: ConvertSpec, source: Source, candidates: Iterator[str]) -> Manifest | None:
     """Return the manifest of the first candidate (a fingerprint) with the same settings, kind, classes and fields.
 
-    None if there is no such candidate.
-    A version with a missing file or damaged manifest is skipped.
-
-    Raises:
-        StoreUnavailableError: the store does not answer.
+    None if there is none. A version with a missing file or damaged manifest is skipped.
     """
     layout = stored_layout(source.features)
     wanted = (
@@ -245,10 +241,7 @@ def _older(base: Manifest, table: RecordTable, split: str, dead: Ids) -> tuple[O
 def _statistics(
     store: Store, base: Manifest, pixels: PixelSums, split: str, dead: Ids, kind: str
 ) -> tuple[npt.NDArray[np.int64], PixelSums | None]:
-    """Return the class counts and pixel sums of a base's split without its dead records.
-
-    The sums are None if no pixel remains.
-    """
+    """Return the class counts and pixel sums of a base's split without its dead records."""
     counts = np.array(base.split(split).class_counts, np.int64)
     if len(dead):
         reader, census = open_split(store, base.folder, base, split), facts_named(kind).targets.census

@@ -88,9 +88,6 @@ def publish_dataset(
     """Publish the files next to the shards, the manifest last; return their names.
 
     The files for TFDS are published only if no older version's shards are used: TFDS reads a single folder.
-
-    Raises:
-        StoreUnavailableError: the base was deleted meanwhile.
     """
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
 

@@ -6,11 +6,12 @@ and its byte offset. With ``deep`` it decodes every record and recomputes all st
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +32,6 @@ from podline.stages.specs import ValidateResult, ValidateSpec
 from podline.store.contract import Listed, Store
 from podline.store.opening import open_store
 from podline.store.prefetch import in_order
-
-if TYPE_CHECKING:
-    from podline.data.record_table import Records
 
 Counts = npt.NDArray[np.int64]
 
@@ -136,7 +134,9 @@ def check_records(store: Store, folder: str, manifest: Manifest, reporter: Repor
         _check_split(where, split, add_up(pixels), counts, of_shards)
         if split.truth:
             _check_truth(store, folder, manifest, split.name, set(ids))
-    return _check_images(store.where(folder), readers, hashes, _records_of_files(store, manifest))
+    _require_apart(store.where(folder), readers, _images_of_files(store, manifest) or hashes)
+    counts = [np.unique(images, return_counts=True)[1] for images in hashes]
+    return sum(int(of_split[of_split > 1].sum()) for of_split in counts)
 
 
 def _check_split(where: str, split: SplitInfo, pixels: PixelSums, counts: Counts, of_shards: Counts) -> None:
@@ -170,47 +170,31 @@ def _check_truth(store: Store, folder: str, manifest: Manifest, split: str, writ
         raise ArtifactError(f"{where}: image {odd[0]} is in {there}, but not in {lacking}; {REMEDY}")
 
 
-def _records_of_files(store: Store, manifest: Manifest) -> list[Records | None]:
-    """Return the records of each split if they store image files and the data set has a table of them; else None."""
-    if not (manifest.records and any(field.fit for field in manifest.fields)):
-        return [None] * len(manifest.splits)
-    from podline.data.record_table import RecordTable  # noqa: PLC0415 (most data sets need no PyArrow here)
+def _images_of_files(store: Store, manifest: Manifest) -> list[npt.NDArray[np.bytes_]]:
+    """Return what identifies the images of each split before they became JPEG files, which makes similar ones equal.
 
-    table = RecordTable.of(store, manifest)
-    return [table.records(split.name) for split in manifest.splits]
-
-
-def _check_images(
-    where: str,
-    readers: Sequence[SplitReader],
-    hashes: Sequence[npt.NDArray[np.bytes_]],
-    records: Sequence[Records | None],
-) -> int:
-    """Return the number of records whose image repeats in their split; raise an error if two splits share an image.
-
-    Similar images may become equal as JPEG files. So identities or digests of ``records`` with files must be equal too.
+    Empty if the records do not contain files, or if an older Podline wrote the table of records.
     """
-    splits = zip(readers, hashes, records, strict=True)
-    for (one, ours, of_one), (other, theirs, of_other) in itertools.combinations(splits, 2):
-        for image in np.intersect1d(ours, theirs):
-            here, there = np.flatnonzero(ours == image), np.flatnonzero(theirs == image)
-            if not _share_an_image(of_one, here, of_other, there):
-                continue
+    if any(field.fit for field in manifest.fields):
+        from podline.data.record_table import RecordTable  # noqa: PLC0415 (most data sets need no PyArrow here)
+
+        with contextlib.suppress(ArtifactError):
+            table = RecordTable.of(store, manifest)
+            records = (table.records(split.name) for split in manifest.splits)
+            return [np.concatenate([of_split.keys, of_split.digests]) for of_split in records]
+    return []
+
+
+def _require_apart(where: str, readers: Sequence[SplitReader], images: Sequence[npt.NDArray[np.bytes_]]) -> None:
+    """Raise an error if two splits share an image; ``images`` has one or two entries for each record of a split."""
+    for (one, ours), (other, theirs) in itertools.combinations(zip(readers, images, strict=True), 2):
+        shared = np.intersect1d(ours, theirs)
+        if len(shared):
             at = [
-                "record {1} of {0}".format(*reader.locate(int(places[0])))
-                for reader, places in ((one, here), (other, there))
+                "record {1} of {0}".format(*reader.locate(int(np.flatnonzero(split == shared[0])[0]) % len(reader)))
+                for reader, split in ((one, ours), (other, theirs))
             ]
             raise ArtifactError(
                 f"{where}: the same image is in two splits, {at[0]} and {at[1]}, so a training image would be tested; "
                 "delete this folder and convert again"
             )
-    counts = [np.unique(images, return_counts=True)[1] for images in hashes]
-    return sum(int(of_split[of_split > 1].sum()) for of_split in counts)
-
-
-def _share_an_image(one: Records | None, here: Counts, other: Records | None, there: Counts) -> bool:
-    """Return whether records at some positions of two splits share an identity or digest; True without records."""
-    if one is None or other is None:
-        return True
-    ours, theirs = one.some(here), other.some(there)
-    return bool(np.isin(ours.keys, theirs.keys).any() or np.isin(ours.digests, theirs.digests).any())

@@ -37,10 +37,7 @@ class Estimate(NamedTuple):
         return float((self.influence**2).sum())
 
     def metric(self) -> Metric:
-        """Return the value with its 95 % interval: symmetric in log-odds.
-
-        For 0 and 1, and without any variance, it is Wilson's interval for ``positives``.
-        """
+        """Return the value with its 95 % interval, symmetric in log-odds; without variance, Wilson's interval."""
         value = self.value
         room = value * (1 - value)
         if room <= 0 or self.variance <= 0:

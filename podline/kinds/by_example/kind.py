@@ -131,19 +131,13 @@ class ExampleKind(ExampleHooks[A]):
     def sheet_block(
         self, spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
     ) -> tuple[SheetBlock, int, int]:
-        """Return test examples with a run's answers, and its mistakes; the number of examples, and of correct ones.
-
-        Both numbers are 0 if answers are neither right nor wrong.
-        """
+        """Return test examples with a run's answers, and its mistakes; the number of examples, and of correct ones."""
         from podline.kinds.by_example.sheet import sheet_block
 
         return sheet_block(self, spec, model, store, manifest, reporter)
 
     def saliency(self, store: Store, run: str, images: Sequence[Image]) -> Sequence[Image]:
-        """Return the images with colours on the regions that support the model's answer (Grad-CAM).
-
-        Empty if the model has no feature maps.
-        """
+        """Return the images with colours on the regions that support the model's answer (Grad-CAM)."""
         from podline.evaluation import forward, grad_cam
 
         return grad_cam.saliency(forward.finished_model(store, run), images)

@@ -21,11 +21,7 @@ from podline.recipes.promotion_settings import Margin, PromotionSettings
 
 @rule(MAIN)
 def main(compared: Compared[PerExample], settings: PromotionSettings) -> Iterator[Figure]:
-    """Require that the main measure is not worse.
-
-    Raises:
-        SettingsError: the measure fails.
-    """
+    """Require that the main measure is not worse."""
     measure = measure_named(facts_named(compared.kind).measure)
     yield replace(measured(compared, measure, settings), margin=settings.margin)
 

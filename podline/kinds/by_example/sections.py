@@ -97,10 +97,7 @@ class Wrong(NamedTuple):
 
 
 def pictures_of(run: RunFacts, wrong: Sequence[Wrong]) -> Iterator[Block]:
-    """Yield pictures of wrongly answered examples with their names in the source, or their numbers.
-
-    For a user's own images with known names, also yield how to correct their labels. ``wrong`` is not empty.
-    """
+    """Yield pictures of wrongly answered examples with their names or numbers, and how to correct labels."""
     split = run.evaluation.split
     reader, found = open_split(run.store, run.spec.dataset_folder, run.manifest, split), list[Picture]()
     records = np.array([each.record for each in wrong], np.int64)

@@ -111,10 +111,7 @@ class Guesses(PerExample):
         return tuple(tuple(row) for row in counts.reshape(classes, classes).tolist())
 
     def confused(self, classes: int) -> tuple[tuple[int, int, int], ...]:
-        """Return (label, prediction, times) of every pair of confused classes, most frequent first.
-
-        Empty up to :data:`MANY_CLASSES` classes, for which :meth:`confusion` has the numbers.
-        """
+        """Return (label, prediction, times) of confused classes; empty up to :data:`MANY_CLASSES` classes."""
         if classes <= MANY_CLASSES:
             return ()
         pairs = np.stack([self.labels, self.predictions])[:, ~self.right]

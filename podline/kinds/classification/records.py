@@ -32,10 +32,7 @@ class ClassTargets(TextTargets):
     least_classes = 2
 
     def text(self, value: Any, class_names: Sequence[str] = ()) -> str:
-        """Return the class name for a label of a source: a name, or a class number if the names are known.
-
-        See :meth:`TextTargets.text`.
-        """
+        """Return the class name for a label of a source, a name or a number; see :meth:`TextTargets.text`."""
         if isinstance(value, np.generic):
             value = cast("Any", value).item()
         if class_names and not isinstance(value, (str, bytes)):
@@ -78,10 +75,7 @@ class ClassTargets(TextTargets):
     def doubt(
         self, names: Sequence[str], test: Sequence[int], every: Sequence[int], *, is_hashed: bool
     ) -> Doubt | None:
-        """Return why the test split cannot or can hardly show that a model is better than guessing.
-
-        None if it can, or if all images are of one class.
-        """
+        """Return why the test split cannot or can hardly show that a model is better than guessing; None if it can."""
         guessing, total, most = guessing_interval(test), sum(test), max(test)
         certain = guessing.high >= 1
         if max(every) == sum(every) or (not certain and _leaves_room(guessing, _SMALL)):

@@ -69,10 +69,7 @@ class LabelsKind(ExampleKind[Scores]):
     def prediction(
         self, picture: PicturePrediction, output: Array, recipe: Recipe, manifest: Manifest, thresholds: Floats
     ) -> PicturePrediction:
-        """Return the picture's prediction with the labels whose probability reaches their threshold.
-
-        The most probable label comes first; there may be none.
-        """
+        """Return each label whose probability reaches its threshold, most probable first."""
         shares = probabilities(output)
         named = [label for label in np.argsort(-shares, kind="stable").tolist() if shares[label] >= thresholds[label]]
         return picture.changed(classes=shares_of(manifest.class_names, shares, named))

@@ -42,10 +42,7 @@ class Scores(PerExample):
 
     @classmethod
     def of_logits(cls, logits: npt.NDArray[np.float32], labels: Array, thresholds: Floats) -> Scores:
-        """Return the scores for logits (n, labels) and true labels (n, labels).
-
-        A label is predicted if its probability reaches its threshold, (labels,).
-        """
+        """Compute the scores of logits (n, labels) and labels (n, labels), by probability thresholds (labels,)."""
         return cls(labels.astype(bool), logits, probabilities(logits) >= thresholds)
 
     @property
@@ -85,10 +82,7 @@ class Scores(PerExample):
         return mean_of([self.f1(label) for label in self.judged.tolist()], len(self.labels))
 
     def thresholds(self) -> Floats:
-        """Return the probability with the highest F1 for each label, (labels,).
-
-        Labels with fewer than :data:`LEAST_POSITIVES` examples share one threshold; without any label it is 0.5.
-        """
+        """Return the probability with the highest F1 for each label, (labels,); labels with few examples share one."""
         shares = probabilities(self.logits)
         shared = best_threshold(self.labels.ravel(), shares.ravel()) if self.labels.any() else 0.5
         own = enough(self.labels)

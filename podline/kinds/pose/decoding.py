@@ -94,10 +94,7 @@ def decode_people(
 
 
 def _the_only_people(heatmaps: Floats, stride: int) -> list[DecodedPeople]:
-    """Return one person per image: each joint is at the maximum of its heatmap, even if the maximum is low.
-
-    Of equal maxima the first counts, row by row.
-    """
+    """Return one person per image: each joint is at the maximum of its heatmap, even if the maximum is low."""
     count, height, width, joints = heatmaps.shape
     cells = heatmaps.reshape(count, height * width, joints).argmax(axis=1).ravel()
     images, kinds = np.indices((count, joints)).reshape(2, -1)

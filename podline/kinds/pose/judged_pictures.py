@@ -81,8 +81,6 @@ def judged_pictures(
 ) -> dict[str, list[JudgedPicture]]:
     """Return the images of each group of :class:`podline.kinds.pose.document.Ranked`, by the group's name.
 
-    A group may be empty.
-
     Args:
         store: the store with the run and the data set.
         spec: the spec of the report.

@@ -63,10 +63,7 @@ class PoseKind(ReportedKind):
     def reader(
         self, store: Store, training: TrainSpec, manifest: Manifest, threshold: float | None, reporter: Reporter
     ) -> PictureReader:
-        """Return the reader of pictures for a run's model; by default with the threshold that its evaluation chose.
-
-        Without a chosen threshold, warn, and list people of any score.
-        """
+        """Return the reader of pictures for a run's model; by default with the threshold that its evaluation chose."""
         if threshold is None:
             threshold = judging.chosen_threshold(store, training.folder)
         if threshold is None:

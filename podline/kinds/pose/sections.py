@@ -67,10 +67,7 @@ def pictures(run: RunFacts) -> Iterator[Block]:
 
 @section("Pictures from the training data")
 def seen_pictures(run: RunFacts) -> Iterator[Block]:
-    """Show the best, median and worst training images, each with the detected and with the labelled people.
-
-    Show nothing if the training split is judged: :func:`pictures` shows its images.
-    """
+    """Show the best, median and worst training images, each with the detected and with the labelled people."""
     gallery = list(_gallery(run, seen=True))
     if run.evaluation.split != TRAINING and gallery:
         yield _KEY

@@ -40,10 +40,7 @@ def _picture(image: Image, poses: npt.NDArray[np.float32], skeleton: Skeleton) -
 def sheet_block(
     spec: ShowSpec, model: keras.Model, store: Store, manifest: Manifest, reporter: Reporter
 ) -> tuple[SheetBlock, int, int]:
-    """Return the first test images with people, detected and labelled; the numbers of judged and correct ones are 0.
-
-    Without a chosen threshold, people of any score are drawn.
-    """
+    """Return the first test images with people, detected and labelled; the numbers of judged and correct ones are 0."""
     poses = PoseSettings.of(spec.recipe)
     reader = open_split(store, spec.dataset_folder, manifest, TEST)
     people = reader.gather(np.arange(len(reader)), [_PEOPLE])[_PEOPLE]

@@ -21,13 +21,12 @@ from podline.beam_jobs.conversion import convert
 from podline.data.identity import identified
 from podline.data.images import deciding
 from podline.data.images.deciding import decide
-from podline.data.versions.fingerprint import _state, effective
+from podline.data.versions.fingerprint import effective
 from podline.data.versions.fingerprint import fingerprint as fingerprint_of
 from podline.documents.corrections import Correction, publish_review
 from podline.documents.manifest import read_manifest
 from podline.kinds.classification.records import ClassTargets
 from podline.recipes import datasets
-from podline.recipes.datasets import ConverterSettings
 from podline.stages.specs import ConvertSpec
 from podline.store.opening import open_store
 
@@ -161,21 +160,6 @@ def test_columns_decide_as_images_one_by_one(tmp_path: Path, number: int, monkey
 
 
 pytestmark = pytest.mark.usefixtures("parsed_here")
-
-
-def test_a_change_in_any_folder_that_settings_name_is_a_change_of_the_source(tmp_path: Path) -> None:
-    class TwoFolders(ConverterSettings):
-        @property
-        def folders(self) -> tuple[str, ...]:
-            return "../a", "../b"
-
-    for name in ("raw", "a", "b"):
-        (tmp_path / name).mkdir()
-    states = [_state(str(tmp_path / "raw"), TwoFolders())]
-    for name in ("raw", "a", "b"):
-        (tmp_path / name / "1.jpg").write_bytes(b"x")
-        states.append(_state(str(tmp_path / "raw"), TwoFolders()))
-        assert states[-1] not in states[:-1], name
 
 
 def test_labels_are_replaced_and_images_dropped(tmp_path: Path) -> None:

@@ -35,8 +35,6 @@ from drawn_images import (
 )
 
 from podline.base.errors import SourceError
-from podline.data.images.listing import folders_around
-from podline.data.images.settings import ImagesSettings
 from podline.data.pictures import picture_of
 from podline.data.tfrecord import framed
 
@@ -69,12 +67,6 @@ def test_the_same_images_are_the_same_records(tmp_path: Path, layout: str) -> No
     assert len(other.quarantined) == len(folders.quarantined) == 3
     (file, *_) = (path for path in (tmp_path / "other").iterdir() if path.is_file())
     assert records(opened(file)) == records(folders), "one file may be the source"
-
-
-@pytest.mark.parametrize("name", ["part.tar", "PART.TAR"])
-def test_files_beside_an_archive_are_not_listed(tmp_path: Path, name: str) -> None:
-    as_webdataset(tmp_path, images(12), name)
-    assert not folders_around(tmp_path / name, ImagesSettings())
 
 
 def test_splits_are_those_of_the_files_names(tmp_path: Path) -> None:

@@ -42,11 +42,14 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> None:
 def test_examples_are_indexed_like_arrays(examples: Examples, ids: Any) -> None:
     places = np.array(ids, np.int64) if isinstance(ids, list) else ids
     equal(examples[ids], {name: values[places] for name, values in drawn(TRAIN, 0).items()})
-
-
-@pytest.mark.parametrize("ids", [5, (3, 0), [3, -1], np.array([[1, 2], [3, 4]]), slice(40, None), []])
-def test_names_have_the_indices_of_examples(examples: Examples, ids: Any) -> None:
     assert np.shape(examples.names(ids)) == np.shape(examples[ids]["label"])
+
+
+def test_indices_may_be_of_a_type_that_cannot_hold_the_number_of_examples(
+    examples: Examples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Examples, "__len__", lambda _self: 300)
+    equal(examples[np.array([3, 47], np.uint8)], examples[[3, 47]])
 
 
 def test_it_says_what_it_is(examples: Examples, root: str) -> None:

@@ -148,11 +148,14 @@ def test_a_record_that_is_neither_0_nor_1_is_found() -> None:
 
 
 def test_a_correction_gives_an_image_one_label(tmp_path: Path) -> None:
-    as_json_lines(tmp_path / "raw", drawn(60))
+    images = drawn(60)
+    as_json_lines(
+        tmp_path / "raw", [each._replace(labels=[f"{name}, dark" for name in each.labels]) for each in images]
+    )
     before = opened(tmp_path / "raw")
-    number = before.images.labels.values.index('["blue", "green"]')
+    number = before.images.labels.values.index('["blue, dark", "green, dark"]')
     [image, *_] = np.flatnonzero(before.images.labels.codes == number)
     identity = before.images.column("identity")[image : image + 1].tobytes().hex()
-    after = opened(tmp_path / "raw", corrections={identity: "red"})
-    assert after.images.labels.at(int(image)) == '["red"]'
+    after = opened(tmp_path / "raw", corrections={identity: "red, dark"})
+    assert after.images.labels.at(int(image)) == '["red, dark"]'
     assert after.class_names == before.class_names

@@ -136,10 +136,7 @@ class Folders(Layout):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return a line if a class folder with images contains another folder with images, which is another class.
-
-        Empty otherwise.
-        """
+        """Return a line if a class folder with images contains another folder with images, which is another class."""
         names = set[Folder]().union(*self._classes.values())
         within = sorted((name[:at], name) for name in names for at in range(1, len(name)) if name[:at] in names)
         if not within:

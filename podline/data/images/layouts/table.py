@@ -161,10 +161,7 @@ class Tables(Layout):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Return a line for each table of images that is not read, for tables read as one, and for one with one label.
-
-        Tables without files or without labels are omitted.
-        """
+        """Return a line for each table that is not read, for tables read as one, and for tables with a single label."""
         lines = [f"{printable(table.file.name)} {_PASSED}: it {table.passed}" for table in self.passed]
         lines += [f"{printable(name)} {_PASSED}: {problem}" for name, problem in self.unusable]
         names = {table.series: printable(table.file.name) for table in self.tables}
@@ -190,9 +187,6 @@ class Tables(Layout):
         """Yield an item for each row of each table, or for each file with all its labels if images may have several.
 
         Labels are checked before the first item; in tables with images, after the last.
-
-        Raises:
-            SourceError: a table cannot be read, labels are not classes, or too many files have several rows.
         """
         if self.tables[0].has_images:
             yield from self._items(self.tables, self.said)

@@ -148,11 +148,7 @@ class Prepared(Layout):
         return frozenset(shard.split for shard in self.shards) & SPLIT_NAMES
 
     def items(self) -> Iterator[Item]:
-        """Yield an item for each record.
-
-        Raises:
-            SourceError: see :func:`_records`.
-        """
+        """Yield an item for each record."""
         for shard in self.shards:
             for number, (start, record) in enumerate(_records(shard)):
                 with reading(f"{shard.file.path}: record {number}", "a tf.train.Example", _REMEDY):

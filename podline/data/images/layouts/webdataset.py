@@ -84,12 +84,7 @@ class WebDataset(Layout):
         return f"WebDataset, archives: {len(self.read)}"
 
     def items(self) -> Iterator[Item]:
-        """Yield an item for each sample.
-
-        Raises:
-            SourceError: a tar file is damaged, the members of a sample are not adjacent or their key contains dots; or,
-                after the last item, the labels are not classes.
-        """
+        """Yield an item for each sample; at the end, raise an error if the labels are not classes."""
         labelled = False
         for file in self.read:
             parts = set[int]()
@@ -157,10 +152,7 @@ class WebDataset(Layout):
 
 
 def _images(sample: Sample, settings: ImagesSettings) -> list[str]:
-    """Return the suffixes of image members, or the chosen one; those with a further dot only if there are no others.
-
-    Empty if there are none.
-    """
+    """Return the suffixes of image members, or the chosen one; those with a further dot only if there are no others."""
     if given := settings.file_column.lower().removeprefix("."):
         return [given] if given in sample else []
     dotted = [ending for ending in sample if ending.rpartition(".")[2] in _IMAGES]
