@@ -63,7 +63,8 @@ def convert(spec: ConvertSpec, reporter: Reporter) -> ConvertResult:
         SourceError: the source is missing or damaged, or belongs to another data set.
         StoreError: the store cannot be written.
         EngineError: the engine lacks software or refuses the job, or a worker has another release or a wrong clock.
-        ChildKilledError: a worker process was killed.
+        ChildKilledError: a worker process of the local engine was killed.
+        EngineLostError: the engine lost workers, or does not answer.
     """
     with open_engine(spec) as engine:  # first: refuses invalid options before anything is written
         store = open_store(spec.root)

@@ -21,6 +21,7 @@ from podline.base.errors import PermanentError, PodlineError
 from podline.base.progress import Reporter, beside
 from podline.beam_jobs.engines import where
 from podline.beam_jobs.runners import quiet, run
+from podline.documents.versions import JOBS
 from podline.settings.engines import LOCAL
 from podline.stages.specs import ConvertSpec
 from podline.store import digests
@@ -31,7 +32,6 @@ from podline.store.prefetch import in_order
 WORKERS = "workers"
 """The subfolder of a job's folder with a file for each worker process."""
 
-_JOBS = "jobs"
 # A later job deletes another job's folder if its newest file has this age.
 _OLD_JOB_SECONDS = 7 * 24 * 3600
 # Seconds between two listings of finished items; listing a bucket costs a request.
@@ -133,16 +133,16 @@ def job_folder(store: Store, spec: ConvertSpec) -> Iterator[str]:
     folders of any machine's jobs are deleted if nothing was written there for a week.
     """
     ours = digests.of_json([spec.digest(), spec.source, __version__])[:16]
-    note = store.own_folder(_JOBS) / ours
+    note = store.own_folder(JOBS) / ours
     with contextlib.ExitStack() as used:
         used.enter_context(store.using([ours]))  # first: the note's folder must not be deleted
         with explained("write to the store", note), note.open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # else another process could read the note before it is written
             file.seek(0)
             if not (name := file.read()):
-                name = f"{_JOBS}/{ours}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
+                name = f"{JOBS}/{ours}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex}"
                 file.write(name)
-        for job, files in itertools.groupby(store.listing(_JOBS), lambda file: "/".join(file.name.split("/")[:2])):
+        for job, files in itertools.groupby(store.listing(JOBS), lambda file: "/".join(file.name.split("/")[:2])):
             newest = max(file.published for file in files)
             if job != name and time.time() - newest > _OLD_JOB_SECONDS:
                 _delete_folder(store, job)

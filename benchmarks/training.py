@@ -16,7 +16,7 @@ from benchmarks.timing import in_turns, seconds_of
 from podline.contract.kind import kind_of
 from podline.data.order import TrainingOrder
 from podline.data.reader import open_split
-from podline.documents.manifest import TRAIN, Manifest, read_manifest
+from podline.documents.manifest import TRAINING, Manifest, read_manifest
 from podline.input.pipeline import TrainingInput
 from podline.models.variables import is_kernel
 from podline.recipes import registry
@@ -112,7 +112,7 @@ def _recipe(batch_size: int) -> Recipe:
 
 
 def _input(recipe: Recipe, manifest: Manifest, root: str, folder: str) -> tf.data.Dataset:
-    reader = open_split(open_store(root), folder, manifest, TRAIN)
+    reader = open_split(open_store(root), folder, manifest, TRAINING)
     order = TrainingOrder(len(reader), recipe.batch_size, recipe.seed)
     fields = kind_of(recipe).objective(recipe, manifest).fields
     return TrainingInput(reader, manifest, fields, order, recipe.image_augmentation).dataset(0, _MANY_STEPS)

@@ -29,8 +29,7 @@ from podline.contract.kind import kind_of
 from podline.data.reader import open_split
 from podline.data.versions.examples import Examples
 from podline.data.versions.few_images import conversion_spec
-from podline.documents.manifest import TRAIN as TRAINING
-from podline.documents.manifest import dataset_folder
+from podline.documents.manifest import TRAINING, dataset_folder
 from podline.ledger.inventory.catalogue import choose_dataset, dataset_for, manifest_of, training_of
 from podline.ledger.requests import Request, evaluate_spec, performed
 from podline.recipes import registry
@@ -324,7 +323,7 @@ def predict(
         pictures: image files, or arrays: uint8 (height, width, 3), red, green, blue; or (height, width) or
             (height, width, 1), grey.
         threshold: the lowest score of a predicted person, or probability of a predicted label; by default the
-            thresholds that the run's evaluation chose.
+            thresholds that the run's evaluation chose, for each label its own.
 
     Returns:
         One object per picture; a notebook shows it, with skeletons for a pose network. ``prediction`` has the people as

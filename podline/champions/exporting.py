@@ -36,7 +36,7 @@ from podline.contract.kind import kind_of
 from podline.data.order import permutation
 from podline.data.reader import open_split
 from podline.data.records import IMAGE
-from podline.documents.manifest import TRAIN, Manifest, read_manifest
+from podline.documents.manifest import TRAINING, Manifest, read_manifest
 from podline.ledger.inventory.catalogue import training_of
 from podline.stages.base import JUDGED
 from podline.stages.specs import TrainSpec
@@ -138,7 +138,7 @@ def _made(
         return _onnx_model(data)
     calibrating = None
     if spec.format == "tflite-int8":
-        reader = open_split(store, training.dataset_folder, manifest, TRAIN)
+        reader = open_split(store, training.dataset_folder, manifest, TRAINING)
         chosen = permutation(training.recipe.seed, "calibration", 0, len(reader))[:_CALIBRATING]
         calibrating = reader.gather(chosen, (IMAGE,))[IMAGE]
     data = lite_file(store, model, calibrating)

@@ -21,6 +21,7 @@ from podline.commands.options import (
     say,
     store_options,
 )
+from podline.documents.versions import JOBS
 from podline.recipes import datasets
 from podline.stages.options import MachineGroup
 from podline.stages.specs import ConvertSpec
@@ -93,7 +94,7 @@ def _temporary_store(store: Store) -> Iterator[tuple[str, str]]:
 
     After an error, which may name a log, its scratch folder is kept.
     """
-    name = f"jobs/check-{uuid.uuid4().hex}"
+    name = f"{JOBS}/check-{uuid.uuid4().hex}"
     sample = datasets.find("sample")
     with store.workspace("check") as work:
         source = sample.code(sample.draw)(work / "drawn", train=_TRAIN, test=_TEST)

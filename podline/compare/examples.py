@@ -14,7 +14,7 @@ from podline.base.plurals import plural
 from podline.base.progress import Reporter
 from podline.data.record_table import NOTHING, Records
 from podline.data.versions.version_changes import known_records, same_examples
-from podline.documents.manifest import TRAIN, VALIDATION, split_in_words
+from podline.documents.manifest import TRAINING, VALIDATION, split_in_words
 from podline.documents.promotion import Check
 from podline.ledger.inventory.catalogue import training_of
 from podline.stages.specs import TrainSpec
@@ -78,7 +78,7 @@ class _TrainedOn(NamedTuple):
     @property
     def learned(self) -> dict[str, Keys]:
         """The keys of the images with which the model was trained or chosen (validation), by split."""
-        return {split: self.records[split].keys for split in (TRAIN, VALIDATION) if split in self.records}
+        return {split: self.records[split].keys for split in (TRAINING, VALIDATION) if split in self.records}
 
 
 def shared_examples(
@@ -146,7 +146,7 @@ def _leaks(candidate: TrainSpec, judged: _TrainedOn, trained_on: _TrainedOn, spl
         more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
         names = ", ".join(f"{split}[{place}]" for place in named)
         there = ", ".join(f"{source}[{np.flatnonzero(learned == tested[place])[0]}]" for place in named)
-        did = "was trained on them" if source == TRAIN else "was chosen by them"
+        did = "was trained on them" if source == TRAINING else "was chosen by them"
         yield Check(
             rule="leakage",
             name=f"{names}{more}",

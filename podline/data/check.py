@@ -21,6 +21,7 @@ from podline.base.plurals import plural
 from podline.data.images.items import TEST
 from podline.data.images.near import NearPair
 from podline.data.people.layouts import has_annotations
+from podline.data.rawfiles import require_local
 from podline.data.records import layout_of
 from podline.data.shards import SourceSplit
 from podline.data.shown import printable
@@ -121,6 +122,7 @@ class Checked:
         """Draw converted training images into a PNG file: some of each of the first classes, if there are classes.
 
         Raises:
+            SettingsError: the file is not on this machine.
             StoreError: the file cannot be written.
         """
         train, names = self.source.splits[0], self.source.class_names[:_CLASSES]
@@ -149,6 +151,7 @@ class Checked:
             Whether there are any pairs; without pairs no file is written.
 
         Raises:
+            SettingsError: the file is not on this machine.
             StoreError: the file cannot be written.
         """
         pairs, drawn = self.source.near, []
@@ -201,6 +204,7 @@ def _end(text: str | None) -> str:
 
 
 def _write(figure: Sheet, file: Path) -> None:
+    require_local(file)
     with explained("write", file), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a letter missing in the font becomes a box
         file.parent.mkdir(parents=True, exist_ok=True)

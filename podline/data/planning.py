@@ -32,7 +32,7 @@ class SplitPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardPlans:
-    """All shards of a data set, each computed on access; file names start with the data set's name."""
+    """All shards of a data set, each computed on access; file names start with ``dataset``."""
 
     dataset: str
     splits: tuple[SplitPlan, ...]
@@ -80,7 +80,9 @@ def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: i
 def plan_shards(
     dataset: str, splits: Mapping[str, int], frame_length: int, *, shard_bytes: int, min_shards: int
 ) -> ShardPlans:
-    """Plan the shards of a data set; ``dataset``, its base name, begins each file name; see :func:`shard_count`.
+    """Plan the shards of a data set; see :func:`shard_count`.
+
+    ``dataset`` begins each file name: the data set's base name, and the base version if its shards are used too.
 
     Raises:
         SourceError: a split has no records.

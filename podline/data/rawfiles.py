@@ -92,16 +92,16 @@ class RawFile(NamedTuple):
         return SourceFile(name=self.name, bytes=self.bytes, sha256=self.sha256)
 
 
-def require_local(folder: Path) -> None:
-    """Refuse an address such as ``gs://bucket/prefix`` as a folder for new files.
+def require_local(path: Path) -> None:
+    """Refuse an address such as ``gs://bucket/prefix`` as the path of a new file or folder.
 
     Raises:
         SettingsError: the path begins like an address.
     """
-    scheme, *rest = folder.parts or (".",)
+    scheme, *rest = path.parts or (".",)
     if scheme.endswith(":"):
         address = f"{scheme}//{'/'.join(rest)}"
-        raise SettingsError(f"{address} is not a folder on this machine; give a folder, and copy it there afterwards")
+        raise SettingsError(f"{address} is not on this machine; give a local path, and copy the result there")
 
 
 def md5_of(path: Path) -> str:

@@ -17,7 +17,8 @@ from typing import Literal, TypeVar
 from pydantic import Field, model_validator
 
 from podline.base.errors import ArtifactError, StoreError
-from podline.base.frozen import Frozen, JsonObject, is_object, omitted
+from podline.base.frozen import Frozen, JsonObject, omitted
+from podline.documents.reading import validated
 from podline.documents.shard_table import FileInfo, JoinedShards, Shards, ShardTable
 from podline.documents.skeleton import SKELETON, Skeleton
 from podline.store import digests
@@ -25,7 +26,7 @@ from podline.store.contract import Listed, Store
 
 USUAL_KIND = "classification"
 """The kind of task of data sets and recipes that name none."""
-TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
+TRAINING, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 """The splits of a data set. Without a validation split, some training examples may be held out."""
 APART = tuple(reversed(list(itertools.combinations(SPLITS, 2))))
 """Pairs of splits that must not share images. A shared image is removed from the first split of the pair."""
@@ -247,7 +248,7 @@ class Manifest(Frozen):
     @property
     def mean_colour(self) -> tuple[int, ...]:
         """The mean colour of the training split, 0…255 per channel, with which augmentation fills empty pixels."""
-        return tuple(round(mean) for mean in self.split(TRAIN).mean)
+        return tuple(round(mean) for mean in self.split(TRAINING).mean)
 
 
 def dead_share(manifest: Manifest) -> float:
@@ -266,7 +267,7 @@ def has_many_shards(manifest: Manifest) -> bool:
 
 def split_in_words(split: str) -> str:
     """Return the word for a split before "examples": ``training`` for ``train``, else the split's name."""
-    return "training" if split == TRAIN else split
+    return "training" if split == TRAINING else split
 
 
 def dataset_folder(dataset: str, fingerprint: str) -> str:
@@ -361,12 +362,9 @@ def converted_first(store: Store, name: str) -> Generator[None, None, None]:
 def _read(store: Store, name: str) -> tuple[Manifest, str]:
     with converted_first(store, name):
         document, digest = store.read_document(name)
-    found = document.get("layout_version") if is_object(document) else None
+    found = document.get("layout_version")
     if found != LAYOUT_VERSION:
         raise ArtifactError(
             f"{store.where(name)} has layout version {found}, expected {LAYOUT_VERSION}; convert the data again"
         )
-    try:
-        return Manifest.model_validate(document), digest
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is not a manifest ({error}); convert the data again") from error
+    return validated(document, Manifest, store.where(name), "a manifest", "convert the data again"), digest

@@ -13,6 +13,8 @@ from podline.store.contract import Store
 from podline.store.one_writer import writer_of
 
 FOLDER, FIRST_IMAGES = "versions", "first-images"
+JOBS = "jobs"
+"""The name of the folder of files that conversions and checks at work share."""
 _EXTENDED = "extends"
 
 
@@ -77,7 +79,7 @@ def extension(job: str, folder: str) -> str:
 
 def extended(name: str) -> str:
     """Return the data set's folder, given the name of a marker file of :func:`extension`; empty for other names."""
-    return name.partition(f"/{_EXTENDED}/")[2] if name.startswith("jobs/") else ""
+    return name.partition(f"/{_EXTENDED}/")[2] if name.startswith(f"{JOBS}/") else ""
 
 
 def version_of(store: Store, dataset: str, number: str) -> Version:

@@ -13,7 +13,7 @@ from podline.base.progress import Reporter
 from podline.contract.kind import kind_of
 from podline.data.reader import open_split
 from podline.data.versions.changed_data import block, compared
-from podline.documents.manifest import TRAIN, Manifest, dataset_folder, read_manifest
+from podline.documents.manifest import TRAINING, Manifest, dataset_folder, read_manifest
 from podline.evaluation.forward import finished_model
 from podline.input.pipeline import TrainingInput
 from podline.stages.completed import manifest_sha256
@@ -58,7 +58,7 @@ def drawn(spec: ShowSpec, reporter: Reporter) -> tuple[Sheet, int, int]:
 def _fed(spec: ShowSpec, store: Store, manifest: Manifest) -> SheetBlock:
     """Return the first examples of the first batch, as stored and, if the recipe augments, for the first epochs."""
     recipe, kind = spec.recipe, kind_of(spec.recipe)
-    reader = open_split(store, spec.dataset_folder, manifest, TRAIN)
+    reader = open_split(store, spec.dataset_folder, manifest, TRAINING)
     order = plan_batches(recipe, manifest, reader).order
     fields, augmentation = kind.objective(recipe, manifest).fields, recipe.image_augmentation
     source = TrainingInput(reader, manifest, fields, order=order, augmentation=augmentation)

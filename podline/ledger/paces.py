@@ -13,7 +13,7 @@ from podline.ledger.slowness import MOST, MachinePace, growth, slowness
 from podline.stages.specs import TrainResult
 from podline.store.contract import Store
 
-TRAIN = "train"
+_TRAIN = "train"
 _LONG_AGO = 60 * 86_400.0
 # Largest number of entries of a recipe to read, which takes a second or two in a bucket.
 _READ = 5 * MOST
@@ -26,7 +26,7 @@ def paces_of(entry: Entry) -> dict[str, MachinePace]:
     """
     found, where = {}, entry.environment
     if entry.training is not None and entry.training.examples_per_second > 0:
-        found[TRAIN] = trained_at(entry.training, where)
+        found[_TRAIN] = trained_at(entry.training, where)
     counts = {"evaluate": entry.outcome.examples if entry.outcome else 0}
     records = sum(split.records for split in entry.data.splits.values()) if entry.data else 0
     counts |= {"convert": records, "validate": records}
@@ -95,7 +95,7 @@ def earlier(
     wanted = itertools.islice(ledger.names(store, recipe=recipe, until=datetime.fromtimestamp(until, UTC)), _READ)
     found: list[MachinePace] = []
     for entry in ledger.entries(store, wanted, damaged=lambda _: None):
-        pace = paces_of(entry).get(TRAIN) if same_but_for_seed(entry.settings.get("recipe", {}), settings) else None
+        pace = paces_of(entry).get(_TRAIN) if same_but_for_seed(entry.settings.get("recipe", {}), settings) else None
         # A run that reused a finished training repeats its pace.
         if pace and pace not in (*found, but):
             found.append(pace)

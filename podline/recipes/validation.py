@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from podline.base.errors import SettingsError
 from podline.base.plurals import plural
-from podline.documents.manifest import TEST, TRAIN, VALIDATION, Manifest
+from podline.documents.manifest import TEST, TRAINING, VALIDATION, Manifest
 from podline.recipes.durations import Duration
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Recipe
@@ -36,7 +36,7 @@ def with_validation(recipe: Recipe, manifest: Manifest, tell: Callable[[str], ob
         SettingsError: there are too few images for a plateau or for annealing.
     """
     least = recipe.fit.least_validation if recipe.fit else 0
-    images, own = manifest.split(TRAIN).records, manifest.has_validation
+    images, own = manifest.split(TRAINING).records, manifest.has_validation
     part = manifest.split(VALIDATION).records if own else round(recipe.validation_share * images)
     why = ""
     if not recipe.evaluates:
@@ -70,7 +70,7 @@ def with_rarer_evaluations(recipe: Recipe, manifest: Manifest, share: float) -> 
     """
     if not share or recipe.evaluate_every is None or not recipe.evaluates:
         return recipe
-    images = manifest.split(TRAIN).records
+    images = manifest.split(TRAINING).records
     held_out = 0 if manifest.has_validation else round(recipe.validation_share * images)
     evaluated = held_out or manifest.split(VALIDATION if manifest.has_validation else TEST).records
     epochs = Epochs(images - held_out, recipe.batch_size)

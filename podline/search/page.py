@@ -92,7 +92,11 @@ def _chart(document: SearchDocument, space: Space) -> Svg:
         if named:
             axes.set_xticks(range(len(names)), names)
         elif space.log:
-            axes.set_xscale("log")
+            # The recipe's own value may be 0, which a logarithmic scale cannot show.
+            if min(values, default=1) > 0:
+                axes.set_xscale("log")
+            else:
+                axes.set_xscale("symlog", linthresh=space.low)
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:g}"))
             axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel(space.path)

@@ -7,7 +7,7 @@ training from its checkpoint.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
@@ -27,17 +27,15 @@ from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
 from podline.search.proposing import limits, next_values
 from podline.search.spaces import spaces_of
+from podline.search.suspects.folds import Train
 from podline.search.trials import DOCUMENT, PAGE, SearchDocument, SearchSpec, Trial, measured, read_search
 from podline.search.verdict import judged
 from podline.settings.machine import flat
 from podline.settings.strategies import WORKERS, StrategyName
 from podline.stages.base import Result, Where
 from podline.stages.from_recipe import settled, training_spec, with_checksum
-from podline.stages.specs import Pruning, TrainResult, TrainSpec
+from podline.stages.specs import Pruning, TrainSpec
 from podline.store.contract import Store
-
-Train = Callable[[TrainSpec], TrainResult]
-"""A function that trains a spec and returns the result; it raises the training's errors."""
 
 # The stage whose completion record lists the files of a search.
 _STAGE = "search"

@@ -13,8 +13,9 @@ from podline.base.frozen import JsonObject
 from podline.base.plurals import plural
 from podline.documents import champions
 from podline.documents.completion import completion_name
-from podline.documents.manifest import TEST, TRAIN, Manifest, dataset_folder, manifest_digest, read_manifest
+from podline.documents.manifest import TEST, TRAINING, Manifest, dataset_folder, manifest_digest, read_manifest
 from podline.documents.promotion import PROMOTION
+from podline.documents.reading import read_model
 from podline.documents.versions import FirstImages, first_images
 from podline.recipes import datasets, measures, own_code
 from podline.recipes.datasets import ConverterSettings
@@ -150,7 +151,7 @@ def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
     champion = champions.champion(store, recipe.name)
     if champion is None:
         return ""
-    then = TrainSpec.model_validate(store.read_json(f"runs/{champion.run}/{SPEC}"))
+    then = read_model(store, f"runs/{champion.run}/{SPEC}", TrainSpec, "a training spec", "promote another run")
     was, now = read_manifest(store, then.dataset_folder), read_manifest(store, folder)
     classes, model = [set(each.class_names) for each in (was, now)], dict(recipe.model)
     compared = {
@@ -239,14 +240,14 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _discard) -> 
         SettingsError: there are too few images for a plateau or for annealing.
     """
     if recipe.few:
-        _tell_growth(store, recipe, read_manifest(store, folder).split(TRAIN).records, tell)
+        _tell_growth(store, recipe, read_manifest(store, folder).split(TRAINING).records, tell)
     recipe = settled(store, recipe)
     fit = recipe.fit
     if fit is None:
         return recipe
     manifest = read_manifest(store, folder)
     recipe = with_validation(recipe, manifest, tell)
-    records = manifest.split(TRAIN).records
+    records = manifest.split(TRAINING).records
     images = records - (0 if manifest.has_validation else round(recipe.validation_share * records))
     batch_size = min(recipe.batch_size, images, max(fit.least_batch, images // fit.epoch_steps))
     found = recipe.changed(fit=None, batch_size=max(1, batch_size))

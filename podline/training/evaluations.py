@@ -166,7 +166,11 @@ class Evaluate(Hook):
 
 
 def _held_out_measures(run: Run) -> list[Measure]:
-    """Return the measures that the recipe computes during training, for the log or for a decision."""
+    """Return the measures that the recipe computes during training, for the log or for a decision.
+
+    Raises:
+        SettingsError: see :class:`Evaluate`.
+    """
     recipe, classes = run.recipe, run.manifest.class_names
     known = {
         measure.name: measure
@@ -175,6 +179,7 @@ def _held_out_measures(run: Run) -> list[Measure]:
     }
     for name in recipe.held_out_measures:
         if name not in known:
-            there = f"loss or {', '.join(known)}" if known else "loss: its kind has no measures here"
-            raise SettingsError(f"got measure {name!r} for {run.manifest.dataset}, expected {there}")
+            metrics = ("loss", "error") if recipe.task.has_error else ("loss",)
+            there = ", ".join(dict.fromkeys((*metrics, *known))) + ("" if known else ": its kind has no measures here")
+            raise SettingsError(f"got measure {name!r} for {run.manifest.dataset}, expected one of {there}")
     return [known[name] for name in recipe.held_out_measures]

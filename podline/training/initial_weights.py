@@ -89,9 +89,10 @@ def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> In
         parameters += sum(value.size for value in values)
         taken.append(name)
     if not taken:
+        found = first_few([name or "arrays without a layer" for name in stored], 3) or "none"
         raise SettingsError(
             f"init={init.file}: no layer of the file has the name and shapes of a layer of the model; the file has "
-            f"{first_few([*stored], 3) or 'none'}, the model has {first_few([*layers], 3)}; choose weights of this "
+            f"{found}, the model has {first_few([*layers], 3)}; choose weights of this "
             "model"
         )
     finish(state.model)

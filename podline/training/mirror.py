@@ -25,7 +25,6 @@ from podline.base.errors import (
     PodlineError,
     PreemptedError,
     StoreUnavailableError,
-    UnexplainedError,
     one_line,
 )
 from podline.base.progress import Reporter
@@ -152,7 +151,7 @@ class Mirror:
             self._failure = error
         except Exception as error:
             traceback.print_exc()
-            self._failure = UnexplainedError(f"cannot upload {self._folder}: {type(error).__name__}: {one_line(error)}")
+            self._failure = PodlineError(f"cannot upload {self._folder}: {type(error).__name__}: {one_line(error)}")
 
     def _tried(self) -> bool:
         try:

@@ -16,7 +16,7 @@ from podline.base.plurals import plural
 from podline.contract.kind import kind_of
 from podline.data.order import TrainingOrder, held_out, part_of
 from podline.data.reader import SplitReader
-from podline.documents.manifest import TEST, TRAIN, VALIDATION, Manifest
+from podline.documents.manifest import TEST, TRAINING, VALIDATION, Manifest
 from podline.recipes.epochs import Epochs
 from podline.recipes.settings import Recipe, ScheduleSettings
 from podline.training.schedules import Schedule, build_schedule
@@ -66,12 +66,12 @@ class Plan:
     @property
     def held_out(self) -> npt.NDArray[np.int64] | None:
         """The ids of the evaluated examples, int64 (n,), or None if the whole split is evaluated."""
-        return self.validation if self.evaluated == TRAIN else None
+        return self.validation if self.evaluated == TRAINING else None
 
     @property
     def evaluates(self) -> str:
         """Describe which examples are evaluated during training, and what they decide."""
-        held = f"{len(self.validation):,} held out" if self.evaluated == TRAIN else f"the {self.evaluated} split"
+        held = f"{len(self.validation):,} held out" if self.evaluated == TRAINING else f"the {self.evaluated} split"
         decides = " and ".join(_decides(self.phases[0].recipe))
         if not decides:
             nothing = ", which decide nothing" if self.evaluated == TEST else ""
@@ -98,7 +98,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
         SettingsError: a batch is larger than the split, no example would be held out, a decision has no evaluations to
             decide by, or a duration, the schedule or a setting of the kind does not fit the data set.
     """
-    examples = manifest.split(TRAIN).records
+    examples = manifest.split(TRAINING).records
     try:
         share = recipe.held_out_share(manifest)
     except ValueError as error:
@@ -129,7 +129,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
             f"{recipe.decides_by} vs evaluate_every of none: {recipe.decides_by} needs evaluations during training; "
             "give evaluate_every.epochs=1"
         )
-    evaluated = VALIDATION if manifest.has_validation else TRAIN if share else TEST
+    evaluated = VALIDATION if manifest.has_validation else TRAINING if share else TEST
     return Plan(order, total, evaluations, validation, evaluated, _phases(recipe, total, order.epochs))
 
 

@@ -25,7 +25,7 @@ from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE
 from podline.documents.initial_weights import InitialWeights
 from podline.documents.log_writers import EventLog, MetricsLog
-from podline.documents.manifest import TRAIN, Manifest
+from podline.documents.manifest import TRAINING, Manifest
 from podline.documents.metrics_log import EventKind
 from podline.input.pipeline import TrainingInput
 from podline.models.counts import forward_multiply_adds
@@ -227,7 +227,7 @@ def build_trainer(
         ArtifactError: the data set, or the run to be trained further, is damaged.
     """
     base = finished(store, recipe.further) if recipe.further else None
-    reader = open_split(store, dataset_folder, manifest, TRAIN, reporter)
+    reader = open_split(store, dataset_folder, manifest, TRAINING, reporter)
     return Trainer(
         shared=store,
         recipe=recipe,

@@ -23,7 +23,7 @@ from podline.contract.kind import kind_of
 from podline.contract.objective import Objective, penalties
 from podline.data.reader import SplitReader
 from podline.data.records import IMAGE
-from podline.documents.manifest import TRAIN
+from podline.documents.manifest import TRAINING
 from podline.input.pipeline import MASK, EvaluationInput
 from podline.models.opened import OpenedModel
 from podline.training.divergence import FailedStep
@@ -133,7 +133,7 @@ def _named(run: Run, records: npt.NDArray[np.int64], batch: Arrays, places: npt.
 
 def _place_of(reader: SplitReader, example: int) -> str:
     file, record, offset = reader.locate(example)
-    split = "training" if reader.info.name == TRAIN else reader.info.name
+    split = "training" if reader.info.name == TRAINING else reader.info.name
     return f"example {example} of the {split} split: record {record} of {file}, at byte {offset}"
 
 

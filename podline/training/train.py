@@ -20,7 +20,7 @@ from podline.documents import champions
 from podline.documents.initial_weights import INITIAL_WEIGHTS
 from podline.documents.ledger_entry import Load
 from podline.documents.log_writers import EventLog, MetricsLog
-from podline.documents.manifest import TEST, TRAIN, read_manifest
+from podline.documents.manifest import TEST, TRAINING, read_manifest
 from podline.documents.metrics_log import EVENTS, METRICS, EarlyStopLine, EventKind, MetricsLines, StopLine
 from podline.documents.model_description import DESCRIPTION, training_pflop
 from podline.documents.origins import ORIGIN
@@ -213,7 +213,7 @@ def _opened(spec: TrainSpec, store: Store, reporter: Reporter) -> tuple[Callable
         reporter.warn(warning)
     trainer = build_trainer(store, spec.dataset_folder, spec.recipe, manifest, strategy, reporter)
     agreement = devices.agreement(strategy)
-    readers = {TEST: test_reader, TRAIN: trainer.training_reader}
+    readers = {TEST: test_reader, TRAINING: trainer.training_reader}
     if (split := trainer.plan.evaluated) not in readers:
         readers[split] = open_split(store, spec.dataset_folder, manifest, split, reporter)
     make_run = functools.partial(

@@ -151,6 +151,15 @@ def test_a_recipe_is_another_name_of_its_data_set_and_what_is_there_instead_is_n
     assert show("coco").stdout.startswith(f"coco {manifest.fingerprint}")
 
 
+def test_a_sheet_is_not_written_into_a_folder_named_like_an_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = check(as_folders(tmp_path / "raw", images()), "--set", "conversion.side=16", "--sheet", "gs://bucket/x.png")
+    assert str(said.exception).startswith("gs://bucket/x.png is not on this machine; give a local path")
+    assert not (tmp_path / "gs:").exists()
+
+
 @pytest.mark.parametrize("command", [["data", "check", ""], ["convert", "images", "--source", ""]])
 def test_an_empty_source_is_not_the_current_folder(tmp_path: Path, command: list[str]) -> None:
     said = CliRunner().invoke(cli, [*command, "--root", str(tmp_path / "root")])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from dying_runs import Killed
 from metrics import train_result
-from small_dataset import publish_dataset, small_recipe
+from small_dataset import FINGERPRINT, publish_dataset, small_recipe
 
 from podline.base.errors import ArtifactError, DivergenceError, PrunedError, SettingsError
 from podline.base.progress import Reporter, silent
@@ -21,10 +21,11 @@ from podline.ledger.inventory import verification
 from podline.recipes import registry
 from podline.recipes.durations import Duration
 from podline.recipes.settings import FitSettings, ScheduleSettings
+from podline.search.page import page
 from podline.search.proposing import limits, next_values
 from podline.search.searching import search, search_spec
 from podline.search.spaces import Space, spaces_of
-from podline.search.trials import SearchSpec, Trial, measured, read_search
+from podline.search.trials import SearchDocument, SearchSpec, Trial, measured, read_search
 from podline.search.verdict import judged
 from podline.stages.specs import TrainResult, TrainSpec
 from podline.store.contract import Store
@@ -229,6 +230,17 @@ def test_the_value_of_a_trial_is_that_of_the_state_that_its_run_ends_with() -> N
     stop = {"step": 20, "value": 0.3, "best": 0.2, "state": 10, "stalled": 1, "stopped": True, "time": 0.0}
     for restored, value in ((True, 0.2), (False, 0.3)):
         assert measured([*lines, EarlyStopLine(**stop, restored=restored)], "error")["value"] == pytest.approx(value)
+
+
+def test_a_recipe_value_of_zero_is_in_the_chart_of_a_logarithmic_range() -> None:
+    space = Space(path="loss.label_smoothing", low=0.01, high=0.2, log=True)
+    values = {"recipe": RECIPE, "fingerprint": FINGERPRINT, "manifest_digest": "0" * 64, "spaces": (space,)}
+    trials = tuple(
+        Trial(number=number, values={space.path: value}, state="complete", value=error, evaluations=(error,))
+        for number, (value, error) in enumerate([(0.0, 0.1), (0.02, 0.2)])
+    )
+    document = SearchDocument(spec=SearchSpec(root="root", trials=2, **values), trials=trials)
+    assert 'style="fill: var(--accent); stroke: var(--accent)"' in page(document, judged(document), ())
 
 
 MNIST = registry.get("mnist")

@@ -121,7 +121,7 @@ def keras_2(file: Path) -> None:
 
 
 def infinite(file: Path) -> None:
-    np.savez(file, **{"classifier/kernel": np.full((32, 3), 1e300), "classifier/bias": np.zeros(3)})
+    np.savez(file, **{"stem_conv/kernel": np.full((3, 3, 3, 8), 1e300)})
 
 
 def damaged(file: Path) -> None:
@@ -135,7 +135,8 @@ def damaged(file: Path) -> None:
         ("old.h5", keras_2, ArtifactError, r"got a file of Keras 2, expected one of Keras 3; .*save_weights"),
         ("cut.keras", damaged, ArtifactError, r"^init=.*cut\.keras is damaged, or is not a file of weights: [^\n]*$"),
         ("weights.ckpt", damaged, SettingsError, r"got \.ckpt, expected \.keras, \.weights\.h5"),
-        ("wide.npz", infinite, SettingsError, "classifier has values that are not finite in float32"),
+        ("flat.npz", lambda file: np.savez(file, kernel=np.ones(3)), SettingsError, "has arrays without a layer, the"),
+        ("wide.npz", infinite, SettingsError, "stem_conv has values that are not finite in float32"),
         ("none.npz", lambda _file: None, SettingsError, "No such file"),
     ],
 )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import re
-import shutil
 import tracemalloc
 from pathlib import Path
 from unittest.mock import Mock
@@ -19,7 +17,6 @@ from waiting import wait_until
 from podline.base.errors import (
     ArtifactError,
     OtherWriterError,
-    PodlineError,
     PreemptedError,
     PrunedError,
     StoreError,
@@ -280,32 +277,6 @@ def test_a_store_that_stays_away_ends_the_run_and_the_next_start_goes_on_from_he
     with Mirror(store, RUN, 60, reporter()) as mirror:
         assert train(mirror, 30) == 20
     assert steps_in(store) == [30, 20, 10]
-
-
-@pytest.mark.parametrize(
-    ("failure", "kind"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device"), StoreError),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "the copy"), StoreError),
-        (ValueError("of a library"), PodlineError),
-    ],
-)
-def test_a_run_of_which_a_file_is_not_uploaded_stays_on_this_machine(
-    bucket: Store, monkeypatch: pytest.MonkeyPatch, failure: Exception, kind: type[PodlineError]
-) -> None:
-    with (  # noqa: PT012 (the run's end is what raises)
-        pytest.raises(PodlineError, match=r"is kept in .*runs/r; run the same command") as caught,
-        Mirror(bucket, RUN, 60, reporter()) as mirror,
-    ):
-        with monkeypatch.context() as patched:
-            patched.setattr(shutil, "copyfile", Mock(side_effect=failure))
-            train(mirror, 10)
-            wait_until(lambda: mirror.lost)
-        train(mirror, 20)
-    assert type(caught.value) is kind
-    with Mirror(bucket, RUN, 60, reporter()) as mirror:
-        assert train(mirror) == 20
-    assert steps_in(bucket) == [20, 10]
 
 
 def test_a_killed_run_goes_on_from_the_side_that_is_ahead(bucket: Store) -> None:

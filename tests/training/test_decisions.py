@@ -438,7 +438,7 @@ def test_a_measure_that_raises_does_so_before_the_first_step_on_all_held_out_tar
     seen = []
     odd = Measure("odd", "odd", compute=lambda said: seen.append(said.labels) or sys.exit("no licence"))
     monkeypatch.setattr(measures, "loaded", lambda: Loaded({"odd": odd}, ()))
-    with pytest.raises(SettingsError, match=r"got measure 'auc' for sample, expected loss or odd"):
+    with pytest.raises(SettingsError, match=r"got measure 'auc' for sample, expected one of loss, error, odd"):
         train(spec_of(tmp_path, measures=("auc",)), silent())
     spec = spec_of(tmp_path, measures=("odd",), evaluation_batch_size=2).changed(preflight=True)
     with pytest.raises(SettingsError, match=r"measure odd .*no licence"):

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podline.base.errors import StoreError, UnexplainedError
+from podline.base.errors import PodlineError, StoreError
 from podline.base.progress import silent
 from podline.documents.log_writers import LogMark
-from podline.store.folder import FolderStore
+from podline.store.folder import FolderStore, mirror_of
 from podline.training import mirror
 from podline.training.checkpoints import CheckpointFolder, TimeSpent
 from podline.training.mirror import Mirror
@@ -23,17 +23,25 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 @pytest.mark.parametrize(
     ("failure", "error", "words"),
-    [(FULL, StoreError, "no space left on the device"), (KeyError("odd"), UnexplainedError, "odd")],
+    [
+        (FULL, StoreError, "no space left on the device"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "the copy"), StoreError, "No such file"),
+        (KeyError("odd"), PodlineError, "KeyError: .odd"),
+    ],
 )
 def test_a_run_that_cannot_be_uploaded_stays_on_this_machine(tmp_path: Path, monkeypatch, failure, error, words):
     def fails(_source: Path, _target: Path) -> None:
         raise failure
 
     far = FolderStore(tmp_path)
+    checkpoints = CheckpointFolder(mirror_of(far), FOLDER, "digest")
     monkeypatch.setattr(mirror.shutil, "copyfile", fails)
-    with pytest.raises(error, match=f"{words}.*the run is kept in "), Mirror(far, FOLDER, 60.0, silent()) as held:
-        held.near.publish_bytes(f"{FOLDER}/model/weights.npz", b"weights")
-    assert held.near.read_bytes(f"{FOLDER}/model/weights.npz") == b"weights"
+    with pytest.raises(error, match=f"{words}.*the run is kept in "), Mirror(far, FOLDER, 60.0, silent()):
+        checkpoints.save(1, {"x": np.arange(3)}, LogMark(bytes=0, sha256="0"), TimeSpent())
+    monkeypatch.undo()
+    with Mirror(far, FOLDER, 60.0, silent()):
+        assert checkpoints.steps() == [1]
+    assert CheckpointFolder(far, FOLDER, "digest").steps() == [1]
 
 
 def test_an_interrupted_fetch_damages_no_checkpoint_of_the_store(tmp_path: Path, monkeypatch):

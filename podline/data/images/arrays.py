@@ -32,7 +32,7 @@ from podline.data.records import label_feature
 from podline.data.sandbox.pool import Sandbox
 from podline.data.sources.decoding import DECODING
 from podline.data.sources.source import Source, splits_of
-from podline.documents.manifest import TRAIN
+from podline.documents.manifest import TRAINING
 from podline.recipes.kind_table import text_targets
 from podline.store import digests
 from podline.store.folder import FolderStore
@@ -106,7 +106,7 @@ def open_arrays(arrays: Arrays, place: str, work: Path, sandbox: Sandbox) -> Sou
         images, targets = ImageTable(table), text_targets(arrays.kind)
     decided = decide(images, frozenset(arrays.splits), 0.0, targets, published=True)
     refuse_empty(place, images, arrays.splits)
-    names = arrays.class_names or targets.class_names(images.labels.of(images.kept(TRAIN)))
+    names = arrays.class_names or targets.class_names(images.labels.of(images.kept(TRAINING)))
     pixels = joined([folder / PIXELS for folder in folders], shape)
     if engine := DECODING.get():
         pixels = engine.shared(pixels, shape, digests.of_list(folder.name for folder in folders))

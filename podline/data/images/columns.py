@@ -5,7 +5,6 @@ Labels are not classes of whole images if there are several per image, if they b
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import re
 from collections import Counter
@@ -21,12 +20,12 @@ from podline.base.errors import SourceError
 from podline.base.frozen import is_object
 from podline.base.plurals import first_few
 from podline.data.images.image_table import Texts
-from podline.data.images.items import TESTED, TRAINING, split_in_name
+from podline.data.images.items import TESTED, TRAIN_NAMES, split_in_name
 from podline.data.images.settings import MARKS, ImagesSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import whole_numbers
-from podline.data.texts import cleaned
+from podline.data.texts import cleaned, literal
 
 _KNOWN = {
     "file": ("filename", "file", "image", "path", "imagepath", "filepath", "imagefile", "imagename", "img"),
@@ -116,7 +115,7 @@ class Columns(NamedTuple):
         marked = {split for column, split in self.flags if text_of(row.get(column)) and _bit(row, column)}
         if len(marked) > 1:
             raise ValueError(f"is marked as in the splits {' and '.join(sorted(marked))}")
-        rest = TRAINING[0] if {split for _, split in self.flags}.isdisjoint(TRAINING) else TESTED[0]
+        rest = TRAIN_NAMES[0] if {split for _, split in self.flags}.isdisjoint(TRAIN_NAMES) else TESTED[0]
         return next(iter(marked), rest)
 
 
@@ -381,8 +380,8 @@ def only_member(value: Any) -> Any:
     members = value
     if isinstance(value, str) and value[:1] + value[-1:] == "[]":
         try:
-            members = ast.literal_eval(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            members = literal(value)
+        except ValueError:
             return value
     return members[0] if isinstance(members, (list, tuple)) and len(members) == 1 else value
 

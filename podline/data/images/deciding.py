@@ -21,7 +21,7 @@ from podline.data.images.items import DEV, HELD_OUT, SPLIT_NAMES, held_out_split
 from podline.data.reasons import Reason
 from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import problem_of
-from podline.documents.manifest import APART, SPLITS, TEST, TRAIN, VALIDATION, split_in_words
+from podline.documents.manifest import APART, SPLITS, TEST, TRAINING, VALIDATION, split_in_words
 from podline.recipes.targets import TextTargets
 
 # Above this share of test images that are also training images, a test says nothing about new images.
@@ -119,7 +119,9 @@ def _leave_out_odd(images: ImageTable) -> None:
     odd = ~reasons.are({""}) | ~has_class | ~has_split | (images.column("row") < 0)
     for number in np.flatnonzero(odd & ~images.left_out).tolist():
         reason = (
-            "is empty" if has_split[number] else f"is of the split {shortened(splits.at(number))} vs {TRAIN} or {known}"
+            "is empty"
+            if has_split[number]
+            else f"is of the split {shortened(splits.at(number))} vs {TRAINING} or {known}"
         )
         images.leave_out(number, Reason.of(reasons.at(number) or (reason if has_class[number] else "has no class")))
 
@@ -144,7 +146,7 @@ def _splits(images: ImageTable, held_out: Mapping[str, str], test_share: float) 
     if not held_out and len(draws) and draws.min() < draws.max():
         limit = min(max(limit, int(draws.min()) + 1), int(draws.max()))
     tested = (hashed < limit) & (digests != b"") & (images.labels.codes >= 0)
-    found = np.full(len(images), SPLITS.index(TRAIN), np.uint8)
+    found = np.full(len(images), SPLITS.index(TRAINING), np.uint8)
     found[tested & splits.are({""}) if held_out else tested] = SPLITS.index(TEST)
     for split, name in held_out.items():
         found[splits.are({name})] = SPLITS.index(split)
@@ -236,7 +238,7 @@ def _leave_out_groups(images: ImageTable, other: str, kept_in: str) -> None:
 def _leave_out_unknown(images: ImageTable, targets: TextTargets) -> dict[str, int]:
     """Leave out held-out images of classes without training images; return class → number of these images."""
     counts = Counter[str]()
-    trained = {*targets.class_names(images.labels.of(images.kept(TRAIN)))}
+    trained = {*targets.class_names(images.labels.of(images.kept(TRAINING)))}
     for split in (VALIDATION, TEST):
         found = images.labels.of(images.kept(split))
         unknown = {text: name for text in found for name in targets.class_names([text]) if name not in trained}

@@ -14,13 +14,13 @@ from podline.data.images.arrow_file import TEXT, compute, encoded, mapped, write
 from podline.data.places import Place
 from podline.documents.manifest import TEST, VALIDATION
 
-TRAINING = ("train", "training")
+TRAIN_NAMES = ("train", "training")
 """Names of the training split in sources, in lower case."""
 TESTED, DEV = ("test", "testing"), "dev"
 VALIDATED = ("val", "valid", "validation", DEV)
 HELD_OUT = (*TESTED, *VALIDATED)
 """Names of test and validation splits in sources, in lower case; see :func:`held_out_splits`."""
-SPLIT_NAMES = frozenset((*TRAINING, *HELD_OUT))
+SPLIT_NAMES = frozenset((*TRAIN_NAMES, *HELD_OUT))
 
 OF_PLACE = ("path", "start", "length", "member", "wide", "tall", "turns")
 """Columns of the file from :func:`write_items` with an item's location and annotated size."""
@@ -96,7 +96,7 @@ def held_out_splits(splits: frozenset[str]) -> dict[str, str]:
     If several names exist for a role, the first in :data:`HELD_OUT` is used. Without a test split, the validation split
     is used for testing. A source without a training split has neither.
     """
-    if not splits & frozenset(TRAINING):
+    if not splits & frozenset(TRAIN_NAMES):
         return {}
     tested, validated = ([name for name in names if name in splits] for names in (TESTED, VALIDATED))
     return dict(zip((TEST, VALIDATION) if tested else (TEST,), (*tested[:1], *validated[:1]), strict=False))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from podline.base.frozen import JsonObject
-from podline.data.images.items import HELD_OUT, TRAINING, Item, Place
+from podline.data.images.items import HELD_OUT, TRAIN_NAMES, Item, Place
 from podline.data.images.listing import Files, ListedFile
 from podline.data.images.settings import ImagesSettings
 from podline.data.lfs import refuse_lfs_pointer
@@ -85,7 +85,7 @@ class Layout(ABC):
 
         Each of their images lacks a label, or has a placeholder, such as -1, that no training image has.
         """
-        trained = {label for split in TRAINING for label in self.labels.get(split, ()) if label}
+        trained = {label for split in TRAIN_NAMES for label in self.labels.get(split, ()) if label}
         return frozenset(
             split
             for split, labels in self.labels.items()

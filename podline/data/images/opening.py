@@ -32,13 +32,13 @@ from podline.data.shown import shortened
 from podline.data.sources.class_names import alike
 from podline.data.sources.remote import is_remote, on_this_machine
 from podline.data.sources.source import Source, splits_of
-from podline.documents.manifest import SPLITS, TEST, TRAIN, VALIDATION, SourceFile
+from podline.documents.manifest import SPLITS, TEST, TRAINING, VALIDATION, SourceFile
 from podline.recipes.datasets import DataSet
 from podline.settings import machine
 from podline.store import digests
 from podline.store.folder import FolderStore
 
-_FILES_OF = (TEST, TRAIN, VALIDATION)  # order of the splits in the fingerprint's list of images
+_FILES_OF = (TEST, TRAINING, VALIDATION)  # order of the splits in the fingerprint's list of images
 _FORM = "rows of pixels and facts"  # format version of the files in the cache folder
 _NAMED = 3
 _ALL_DARK = (
@@ -110,10 +110,11 @@ def _opened(
     held_out = held_out_splits(given)
     inspect(images)
     untrained = decide(images, given, settings.test_share, targets).untrained
-    names = targets.class_names(images.labels.of(images.kept(TRAIN))) if targets else ()
+    names = targets.class_names(images.labels.of(images.kept(TRAINING))) if targets else ()
     told = [*json.loads(images.about["facts"]).get(NOTES, ()), *alike(names, untrained)]
     if targets and len(names) < (least := targets.least_classes):
-        why = "".join(f"; {line}" for line in [*told, *_untrained(untrained, given)]) or most_left_out(images)
+        why = "".join(f"; {line}" for line in [*told, *_untrained(untrained, given)])
+        why += "" if untrained else most_left_out(images)
         raise SourceError(
             f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image"
             f"{''.join(f', {name!r},' for name in names)} vs {least} at least{why}"

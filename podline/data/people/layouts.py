@@ -41,7 +41,7 @@ from podline.data.people.skeletons import Joints, Summary, joints_of, skeleton_o
 from podline.data.rawfiles import reading
 from podline.data.sandbox.pool import CALLER, Sandbox
 from podline.data.sources.unpacking import unpacking
-from podline.documents.manifest import SPLITS, TEST, TRAIN
+from podline.documents.manifest import SPLITS, TEST, TRAINING
 from podline.documents.skeleton import COCO, SKELETON, Skeleton
 
 LABEL = "people"
@@ -271,9 +271,9 @@ def _chosen(place: Path, summaries: list[Summary], settings: PeopleSettings) -> 
     by_role = {role: [each for each in learned if each.file.role == role] for role in ("", "train", "val", "test")}
     held_out = by_role["val"] or by_role["test"]
     if len(learned) == 1:
-        return {TRAIN: learned[0]}, notes
+        return {TRAINING: learned[0]}, notes
     if len(by_role["train"]) == 1 and len(held_out) == 1 and not by_role[""]:
-        splits = SPLITS if by_role["val"] and len(by_role["test"]) == 1 else (TRAIN, TEST)
+        splits = SPLITS if by_role["val"] and len(by_role["test"]) == 1 else (TRAINING, TEST)
         return dict(zip(splits, [*by_role["train"], *held_out, *by_role["test"]], strict=False)), notes
     names = ", ".join(str(each.file).removeprefix(f"{place}/") for each in learned)
     raise SourceError(

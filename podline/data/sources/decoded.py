@@ -25,7 +25,7 @@ from podline.data.sandbox.limits import ParseLimits, limits_of
 from podline.data.sandbox.pool import CALLER, Sandbox
 from podline.data.sources.remote import on_this_machine
 from podline.data.sources.source import Source
-from podline.documents.manifest import SPLITS, TEST, TRAIN, VALIDATION
+from podline.documents.manifest import SPLITS, TEST, TRAINING, VALIDATION
 from podline.recipes.datasets import DataSet
 from podline.recipes.kind_table import code_of_targets, text_targets
 from podline.recipes.own_code import of_dataset
@@ -71,9 +71,9 @@ def decoded_source(
         raise SourceError(
             f"{dataset.name}: `read` cannot be sent to a child process ({reason(error)}); give a function of a module"
         ) from error
-    if not {TRAIN, TEST} <= splits.keys() <= {*SPLITS}:
+    if not {TRAINING, TEST} <= splits.keys() <= {*SPLITS}:
         raise SettingsError(
-            f"{dataset.name}: got files of the splits {', '.join(splits) or 'none'}, expected {TRAIN}, {TEST} and, "
+            f"{dataset.name}: got files of the splits {', '.join(splits) or 'none'}, expected {TRAINING}, {TEST} and, "
             f"optionally, {VALIDATION}; rename or add splits in the data set's code"
         )
     splits = {split: splits[split] for split in SPLITS if split in splits}

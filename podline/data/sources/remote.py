@@ -30,8 +30,8 @@ from podline.store.prefetch import in_order
 
 _OPTION = "--source"
 _NAMED = 6
-# Folder with placeholders (sparse files) → URI of the store with the objects, in this process.
-_placeholders: dict[str, str] = {}
+# Folder of this process with links or placeholders (sparse files) → URI of the store with the objects.
+_listed_folders: dict[str, str] = {}
 
 
 def is_remote(uri: str) -> bool:
@@ -107,7 +107,7 @@ def _write_wanted(
 def _links(store: Store, folder: Path, objects: Iterable[Listed]) -> Iterator[Path]:
     """Yield a link in ``folder`` to the copy of each object; images that workers read are not copied."""
     left_there = IMAGE_ENDINGS if DECODING.get() else frozenset[str]()
-    _placeholders[str(folder)] = store.uri
+    _listed_folders[str(folder)] = store.uri
 
     def link(found: Listed) -> Path:
         store.where(found.name)  # refuses a name that leads out of the folder
@@ -142,7 +142,7 @@ def stored_at(path: str) -> StoredFile | None:
     Raises:
         OSError: the file does not exist.
     """
-    for folder, uri in _placeholders.items():
+    for folder, uri in _listed_folders.items():
         if path.startswith(f"{folder}/"):
             found = os.lstat(path)
             if stat.S_ISREG(found.st_mode):
@@ -156,7 +156,7 @@ def copy_of(path: str) -> str:
 
     Each generation of an object has a copy of its own.
     """
-    linked = any(path.startswith(f"{folder}/") for folder in _placeholders) and os.path.islink(path)  # noqa: PTH114
+    linked = any(path.startswith(f"{folder}/") for folder in _listed_folders) and os.path.islink(path)  # noqa: PTH114
     return os.readlink(path) if linked else ""  # noqa: PTH115 (as many as images)
 
 

@@ -98,8 +98,8 @@ class Examples:
 
         Args:
             batch_size: number of examples per batch; the incomplete last batch of an epoch is dropped.
-            seed: seed of the order. A recipe's ``seed`` gives the order of its training, unless the recipe holds out
-                examples, balances classes or changes the batch size.
+            seed: seed of the order. A recipe's ``seed`` gives the order of its training, unless the training holds out
+                examples, balances classes, changes the batch size or continues an earlier training.
             epochs: number of passes over the split.
             start: number of the first batch to return, to resume.
 

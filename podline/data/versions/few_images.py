@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from podline.base.frozen import JsonObject
 from podline.base.plurals import plural
 from podline.data.versions.fingerprint import effective, source_of
-from podline.documents.manifest import TRAIN
+from podline.documents.manifest import TRAINING
 from podline.documents.versions import FirstImages, is_first, publish_first_images
 from podline.recipes.settings import Recipe
-from podline.stages.from_recipe import converter_settings, few_in_words, for_first_images, require_weights, settled
+from podline.stages.from_recipe import (
+    Tell,
+    converter_settings,
+    few_in_words,
+    for_first_images,
+    require_weights,
+    settled,
+)
 from podline.stages.specs import ConvertSpec
 from podline.store.contract import Store
-
-Tell = Callable[[str], object]
 
 
 def conversion_spec(store: Store, recipe: Recipe, given: JsonObject, tell: Tell, **values: Any) -> ConvertSpec:
@@ -42,7 +46,7 @@ def conversion_spec(store: Store, recipe: Recipe, given: JsonObject, tell: Tell,
 
     if recipe.few and is_first(store, recipe.dataset):
         source = source_of(effective(spec_of(recipe), store), store)
-        found = FirstImages(images=source.sizes[TRAIN], side=source.images.usual_side)
+        found = FirstImages(images=source.sizes[TRAINING], side=source.images.usual_side)
         chosen = for_first_images(recipe, found)
         require_weights(store, chosen)
         publish_first_images(store, recipe.dataset, found)

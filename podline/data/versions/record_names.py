@@ -24,7 +24,7 @@ from podline.data.identity import hexadecimal
 from podline.data.images.arrow_file import decoded, encoded
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.record_table import RecordTable
-from podline.documents.manifest import TRAIN, Manifest, stored_name
+from podline.documents.manifest import TRAINING, Manifest, stored_name
 from podline.store.contract import Store, explained
 
 NAMES = "names.parquet"
@@ -149,7 +149,7 @@ def find_records(store: Store, manifest: Manifest, wanted: str) -> list[NamedRec
     ]
     if not records:
         raise SettingsError(
-            f"got --record {wanted}, expected a position such as train[0] (up to train[{sizes[TRAIN] - 1}]), or the "
+            f"got --record {wanted}, expected a position such as train[0] (up to train[{sizes[TRAINING] - 1}]), or the "
             "name of a record in the source"
         )
     return records

@@ -194,11 +194,7 @@ def _check_images(
     for (one, ours, of_one), (other, theirs, of_other) in itertools.combinations(splits, 2):
         for image in np.intersect1d(ours, theirs):
             here, there = np.flatnonzero(ours == image), np.flatnonzero(theirs == image)
-            if (
-                of_one is not None
-                and of_other is not None
-                and not _share_an_image(of_one.some(here), of_other.some(there))
-            ):
+            if not _share_an_image(of_one, here, of_other, there):
                 continue
             at = [
                 "record {1} of {0}".format(*reader.locate(int(places[0])))
@@ -212,5 +208,9 @@ def _check_images(
     return sum(int(of_split[of_split > 1].sum()) for of_split in counts)
 
 
-def _share_an_image(one: Records, other: Records) -> bool:
-    return bool(np.isin(one.keys, other.keys).any() or np.isin(one.digests, other.digests).any())
+def _share_an_image(one: Records | None, here: Counts, other: Records | None, there: Counts) -> bool:
+    """Return whether records at some positions of two splits share an identity or digest; True without records."""
+    if one is None or other is None:
+        return True
+    ours, theirs = one.some(here), other.some(there)
+    return bool(np.isin(ours.keys, theirs.keys).any() or np.isin(ours.digests, theirs.digests).any())

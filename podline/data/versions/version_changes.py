@@ -204,7 +204,7 @@ def same_examples(before: Records, after: Records) -> tuple[Ids, Ids]:
 
 
 def change_between(store: Store, before: Data, after: Data) -> Change:
-    """Return the changes of each changed split, or the reason why the data sets cannot be compared."""
+    """Return the changes of each changed split between two versions, or the reason why they cannot be compared."""
     try:
         then, now = (known_records(store, after.dataset, data.fingerprint) for data in (before, after))
         return dict(_of_splits(then, now, version_changes(then, now)))

@@ -16,7 +16,7 @@ from podline.base.progress import Reporter
 from podline.contract.case import Case, Judgement
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE
-from podline.documents.manifest import TRAIN, VALIDATION, Manifest
+from podline.documents.manifest import TRAINING, VALIDATION, Manifest
 from podline.evaluation.forward import News, answers_of
 from podline.input.pipeline import EvaluationInput
 from podline.kinds.by_example.hooks import A, ExampleHooks, Judged, Views
@@ -44,7 +44,7 @@ def judge(kind: ExampleHooks[A], case: Case) -> Judgement:
         kind.over_views(case.after, case.recipe),
     )
     found = _found(kind, case, views)
-    chosen_on, held_out = (VALIDATION, found.pop(_HELD_OUT)) if _HELD_OUT in found else (TRAIN, found["seen"])
+    chosen_on, held_out = (VALIDATION, found.pop(_HELD_OUT)) if _HELD_OUT in found else (TRAINING, found["seen"])
     thresholds = held_out.thresholds()
     found = {name: answers.at_thresholds(thresholds) for name, answers in found.items()}
     trained, guessing = found["trained"], kind.guessing(found["trained"])
@@ -72,8 +72,8 @@ def judge(kind: ExampleHooks[A], case: Case) -> Judgement:
 def _found(kind: ExampleHooks[A], case: Case, views: Views | None) -> dict[str, A]:
     """Run the models; return the answers that each field of the document is computed from, by the field's name."""
     spec, manifest, plan = case.spec, case.manifest, plan_training(case.recipe, case.manifest)
-    holds_out = kind.read_by.has_thresholds and plan.evaluated in (TRAIN, VALIDATION)
-    splits = (spec.split, TRAIN, *([plan.evaluated] if holds_out else []))
+    holds_out = kind.read_by.has_thresholds and plan.evaluated in (TRAINING, VALIDATION)
+    splits = (spec.split, TRAINING, *([plan.evaluated] if holds_out else []))
     readers = {
         split: open_split(case.store, spec.dataset_folder, case.manifest, split, case.reporter) for split in splits
     }
@@ -83,7 +83,7 @@ def _found(kind: ExampleHooks[A], case: Case, views: Views | None) -> dict[str, 
         return EvaluationInput(readers[split], manifest, fields, batch_size=spec.batch_size, ids=ids)
 
     judged = batches_of(spec.split)
-    seen = batches_of(TRAIN, plan.order.ids[: judged.count])
+    seen = batches_of(TRAINING, plan.order.ids[: judged.count])
     asked: dict[str, tuple[Model, EvaluationInput]] = {
         "untrained": (case.before, judged),
         "trained": (case.after, judged),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from podline.base import figures
 from podline.base.plurals import first_few, plural
-from podline.documents.manifest import TRAIN
+from podline.documents.manifest import TRAINING
 from podline.kinds.by_example.sections import Wrong, figures_table, pictures_of, sides_of
 from podline.kinds.classification import charts
 from podline.kinds.labels.document import LabelFigures, LabelsEvaluation
@@ -26,7 +26,7 @@ def metrics(run: RunFacts) -> Iterator[Block]:
     yield figures_table(sides_of(run))
     where = (
         "images that the model was trained on, since none were held out (validation_share)"
-        if found.thresholds_on == TRAIN
+        if found.thresholds_on == TRAINING
         else "images of the validation split"
         if run.manifest.has_validation
         else "images held out of the training split"

@@ -17,7 +17,7 @@ from podline.data.people.truth import read_truth
 from podline.data.reader import SplitReader, open_split
 from podline.data.versions.record_names import RecordNames
 from podline.documents.completion import read_artifact
-from podline.documents.manifest import TRAIN, Manifest
+from podline.documents.manifest import TRAINING, Manifest
 from podline.documents.skeleton import Skeleton
 from podline.kinds.pose.coco_results import Results
 from podline.kinds.pose.document import MAPS, SEEN, PeopleFigures, PoseEvaluation, Ranked, people_name, read_people
@@ -94,7 +94,7 @@ def judged_pictures(
         StoreError: a file is missing.
         ArtifactError: a file has changed.
     """
-    folder, split = spec.dataset_folder, TRAIN if seen else evaluation.split
+    folder, split = spec.dataset_folder, TRAINING if seen else evaluation.split
     ranked = evaluation.seen_pictures if seen else evaluation.pictures
     reader, truth = open_split(store, folder, manifest, split), read_truth(store, folder, manifest, split)
     which = SEEN if seen else split

@@ -24,7 +24,7 @@ from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE
 from podline.documents.any_evaluation import EVALUATION
 from podline.documents.intervals import TAIL
-from podline.documents.manifest import TRAIN, Manifest
+from podline.documents.manifest import TRAINING, Manifest
 from podline.documents.metric import Metric
 from podline.documents.skeleton import Pair, Skeleton
 from podline.evaluation.forward import Forward, News, answers_of
@@ -94,8 +94,8 @@ def judge(case: Case, before: Forward, after: Forward) -> Judgement:
     poses = PoseSettings.of(recipe).on(case.manifest.facts)
     split = _split(case, spec.split, None)
     trained_on = plan_training(recipe, case.manifest).order.ids
-    seen = _split(case, TRAIN, trained_on[: max(len(split.ids), _SEEN_AT_LEAST)])
-    is_seen = spec.split == TRAIN
+    seen = _split(case, TRAINING, trained_on[: max(len(split.ids), _SEEN_AT_LEAST)])
+    is_seen = spec.split == TRAINING
     news = News(case.reporter, 2 * len(split.ids) + (0 if is_seen else len(seen.ids)))
     untrained, people = (find_people(model, split.batches, poses, news.done) for model in (before, after))
     if is_seen:
@@ -275,7 +275,7 @@ def _document(
         threshold=None
         if score is None
         else ChosenThreshold(
-            chosen_on=TRAIN,
+            chosen_on=TRAINING,
             images=len(seen.ids),
             seen=at_threshold(on_seen, score),
             judged=at_threshold(after, score),

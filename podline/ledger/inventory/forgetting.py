@@ -20,7 +20,7 @@ from podline.documents import champions, suspects
 from podline.documents.completion import completion_name
 from podline.documents.corrections import FORGOTTEN, forgotten, publish_forgotten
 from podline.documents.manifest import Manifest
-from podline.documents.versions import versions
+from podline.documents.versions import JOBS, versions
 from podline.ledger.inventory.catalogue import datasets, manifest_of, training_of
 from podline.ledger.inventory.inventory import holdings
 from podline.ledger.inventory.machine_files import cached_sources
@@ -30,7 +30,7 @@ from podline.store.contract import Store, explained
 from podline.store.folder import FolderStore
 
 _IDENTITY = re.compile(f"[0-9a-f]{{{2 * IDENTITY_BYTES}}}")
-_PAGE, _SHEETS, _JOBS = "report.html", "sheets", "jobs"
+_PAGE, _SHEETS = "report.html", "sheets"
 # The folder of a run's evaluation on another split begins with this.
 _ON = "on-"
 
@@ -202,10 +202,10 @@ def _named(store: Store, manifest: Manifest, name: str) -> Iterator[str]:
 def _delete_jobs(store: Store) -> list[str]:
     """Delete files that conversions on Beam engines left; return the job folders that are still in use."""
     busy = list[str]()
-    for folder in store.folders(_JOBS):
+    for folder in store.folders(JOBS):
         name = folder.rpartition("/")[2]
         with store.alone(name.partition("-")[0]) as free:
-            for file in store.list(f"{_JOBS}/{name}") if free else ():
+            for file in store.list(f"{JOBS}/{name}") if free else ():
                 store.delete(file)
         busy += [] if free else [name]
     return busy

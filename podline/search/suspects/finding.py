@@ -16,7 +16,7 @@ from podline.data.order import part_of
 from podline.data.reader import SplitReader, open_split
 from podline.data.records import IMAGE, LABEL
 from podline.data.versions.record_names import RecordNames, identities
-from podline.documents.manifest import TRAIN, Manifest, read_manifest
+from podline.documents.manifest import TRAINING, Manifest, read_manifest
 from podline.documents.suspects import DOCUMENT, PAGE, SplitSuspects, Suspect, SuspectsDocument
 from podline.evaluation.forward import News, answers_of, finished_model
 from podline.input.pipeline import EvaluationInput
@@ -102,12 +102,12 @@ def _believed(
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Return split → predicted probability of each class for each record, float64 (n, classes)."""
     found = {name: np.zeros((len(reader), len(manifest.class_names))) for name, reader in readers.items()}
-    others = sum(len(reader) for name, reader in readers.items() if name != TRAIN)
-    news = News(reporter, len(readers[TRAIN]) + others * len(models))
+    others = sum(len(reader) for name, reader in readers.items() if name != TRAINING)
+    news = News(reporter, len(readers[TRAINING]) + others * len(models))
     for number, model in enumerate(models):
         answers = answers_of(model, strategy, tf.nn.softmax)
         for name, reader in readers.items():
-            out_of_fold = name == TRAIN
+            out_of_fold = name == TRAINING
             ids = part_of(len(reader), number, len(models)) if out_of_fold else np.arange(len(reader))
             batches = EvaluationInput(reader, manifest, (IMAGE,), batch_size=spec.recipe.evaluation_batch_size, ids=ids)
             first = 0

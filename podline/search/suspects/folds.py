@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from podline.base.errors import SettingsError
 from podline.base.progress import Reporter
-from podline.documents.manifest import TRAIN, USUAL_KIND, manifest_digest, read_manifest
+from podline.documents.manifest import TRAINING, USUAL_KIND, manifest_digest, read_manifest
 from podline.ledger.inventory.catalogue import dataset_for
 from podline.recipes.own_code import with_code
 from podline.recipes.settings import Recipe
@@ -56,7 +56,7 @@ def fold_specs(
     if strategy == WORKERS:
         raise SettingsError(f"got strategy={strategy}, suspects are found in one process; give auto, cpu, gpu or tpu")
     dataset = dataset_for(store, recipe, fingerprint, reporter)
-    records = read_manifest(store, dataset.folder).split(TRAIN).records
+    records = read_manifest(store, dataset.folder).split(TRAINING).records
     if parts > records:
         raise SettingsError(f"got parts={parts}, expected at most the {records} training records of {recipe.dataset}")
     # The values are those for the whole split, although a part is missing. The run's name differs from the recipe's, so

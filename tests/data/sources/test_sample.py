@@ -86,7 +86,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_bucket_is_no_folder_for_new_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for write in (write_sample, write_coco_sample, partial(download, "mnist")):
-        with pytest.raises(SettingsError, match=r"gs://bucket/x is not a folder on this machine; give a folder"):
+        with pytest.raises(SettingsError, match=r"gs://bucket/x is not on this machine; give a local path"):
             write(Path("gs://bucket/x"))
     assert not list(tmp_path.iterdir())
 

@@ -24,7 +24,7 @@ from podline.beam_jobs.conversion import convert
 from podline.data.identity import identified
 from podline.data.reader import open_split
 from podline.data.versions.fingerprint import find_converted
-from podline.documents.manifest import TRAIN, read_manifest
+from podline.documents.manifest import TRAINING, read_manifest
 from podline.documents.suspects import newest_suspects
 from podline.ledger.inventory import verification
 from podline.recipes import datasets
@@ -101,8 +101,8 @@ def test_wrong_labels_are_found_reviewed_and_corrected(
     spec = suspects(store, partial(train, reporter=silent()), precision=0.8)
     result = find_suspects(spec, silent())
     _, document = newest_suspects(store, NAME)
-    assert [split.precision is not None for split in document.splits if split.split == TRAIN] == [True]
-    assert [each.repeats.partition("[")[0] for split in document.splits for each in split.pairs] == [TRAIN]
+    assert [split.precision is not None for split in document.splits if split.split == TRAINING] == [True]
+    assert [each.repeats.partition("[")[0] for split in document.splits for each in split.pairs] == [TRAINING]
     assert result.sentences[0].startswith("train: ")
     assert "are wrong; 1 near-duplicates with different labels" in result.sentences[0]
     assert b"<img" in store.read_bytes(result.page)

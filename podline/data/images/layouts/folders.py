@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import NamedTuple, Self
 
 from podline.base.errors import SourceError
-from podline.data.images.items import DEV, HELD_OUT, SPLIT_NAMES, TRAINING, Item, Place, split_in_name
+from podline.data.images.items import DEV, HELD_OUT, SPLIT_NAMES, TRAIN_NAMES, Item, Place, split_in_name
 from podline.data.images.layout import Layout, outside
 from podline.data.images.listing import Files
 from podline.data.images.settings import ImagesSettings
@@ -130,7 +130,7 @@ class Folders(Layout):
         Empty if training has no class folders.
         """
         classes = {split.lower(): {likeness(name[-1]) for name in names} for split, names in self._classes.items()}
-        trained = set[str]().union(*(classes.get(split, ()) for split in TRAINING))
+        trained = set[str]().union(*(classes.get(split, ()) for split in TRAIN_NAMES))
         found = {split for split, names in classes.items() if len(names) < 2 and not names & trained}
         return frozenset(found & {*HELD_OUT}) if trained else frozenset()
 
@@ -198,7 +198,7 @@ def _split_folders(folders: Mapping[Folder, int]) -> _SplitFolders | None:
     depths = {_places(folder, names) for folder in named}
     depth = min(depths)[0]
     above = {folder[:depth] for folder in named if len(folder) > depth + 1}
-    if depths != {(depth,)} or len(above) > 1 or not any(folder[depth].lower() in TRAINING for folder in named):
+    if depths != {(depth,)} or len(above) > 1 or not any(folder[depth].lower() in TRAIN_NAMES for folder in named):
         raise SourceError(_unclear(named))
     found = _SplitFolders(depth, next(iter(above), None))
     _require_most(found, folders)
@@ -250,7 +250,7 @@ def _one_class(name: Folder) -> str:
 
 
 def _unclear(named: Sequence[Folder]) -> str:
-    parents = sorted({folder[:at] for folder in named for at, part in enumerate(folder) if part.lower() in TRAINING})
+    parents = sorted({folder[:at] for folder in named for at, part in enumerate(folder) if part.lower() in TRAIN_NAMES})
     if len(parents) > 1:
         shown = [_path((*parent, "train")) for parent in parents[:3]]
         sources = " or ".join(_path(parent).rstrip("/") for parent in parents[:3] if parent)
@@ -262,7 +262,7 @@ def _unclear(named: Sequence[Folder]) -> str:
     at = _places(first)[-1]
     found = f"cannot tell whether {_path(first[: at + 1])} is a split or a class"
     if not parents:
-        found += f": its name is one for test images ({', '.join(HELD_OUT)}), but no folder is named {TRAINING[0]}"
+        found += f": its name is one for test images ({', '.join(HELD_OUT)}), but no folder is named {TRAIN_NAMES[0]}"
     return f"{found}; {_RENAME}"
 
 
@@ -270,7 +270,7 @@ def _refuse_similar(folders: Mapping[Folder, int]) -> None:
     """Refuse folders whose names contain a split, such as ``seg_train`` and ``seg_test``, if they have most images."""
     for depth in range(max(map(len, folders), default=0)):
         deep = {folder: split_in_name(folder[depth]) for folder in folders if len(folder) > depth}
-        places = {split in TRAINING: _path(folder[: depth + 1]) for folder, split in deep.items() if split}
+        places = {split in TRAIN_NAMES: _path(folder[: depth + 1]) for folder, split in deep.items() if split}
         covered = sum(folders[folder] for folder, split in deep.items() if split)
         if len(places) > 1 and covered > _MOST * sum(folders.values()):
             raise SourceError(
