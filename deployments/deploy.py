@@ -137,10 +137,7 @@ def _renewed(
 
 
 def _completed(deployment: dict[str, Any]) -> dict[str, Any]:
-    """Return a deployment with Podline's version, and with a link to the index of nights in its description.
-
-    Without the setting ``pages.url``, and for stages on TPUs, there is no link.
-    """
+    """Return a deployment with Podline's version and, if ``pages.url`` is set, a link to the index of nights."""
     described = str(deployment.get("description") or "").strip()
     if (url := settings.load().pages.url) and TPU_TAG not in deployment.get("tags", ()):
         described = f"{described}\n\n{_link(url)}".strip()

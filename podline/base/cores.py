@@ -44,10 +44,7 @@ def memory_kills() -> int:
 
 
 def free_memory() -> int:
-    """Return the free bytes within the limits of this process's groups and the machine; 0 if unknown.
-
-    File caches that the kernel can drop count as free.
-    """
+    """Return the free bytes of this process's groups and the machine, with droppable file caches; 0 if unknown."""
     found = [1024 * int(kilobytes) for kilobytes in _AVAILABLE.findall(_text(MEMORY))]
     for group in control_groups("memory"):
         for limit, used, cached in _MEMORY_FILES:

@@ -302,11 +302,7 @@ def dataset_named(name: str) -> str:
 
 
 def absolute(source: str) -> str:
-    """Make a source's path absolute; leave a URI or an empty text unchanged.
-
-    Raises:
-        SettingsError: the path begins with ``~`` and an unknown user.
-    """
+    """Make a source's path absolute; leave a URI or an empty text unchanged."""
     if "://" in source or not source.strip():
         return source
     try:

@@ -103,10 +103,7 @@ class Difference(Frozen):
 
 
 class MovedPart(Frozen):
-    """A class or joint: its figure, and whether random variation explains the change.
-
-    ``before`` is the mean over the known trainings.
-    """
+    """A class or joint: its figures (``before``: the mean over known trainings), and whether the change is random."""
 
     name: str
     before: float

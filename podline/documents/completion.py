@@ -99,11 +99,7 @@ def read_completion(store: Store, folder: str, stage: str) -> Completion:
 
 
 def artifact_of(store: Store, name: str) -> Artifact:
-    """Return size, sha256 and publication time of a published file; may read the whole file.
-
-    Raises:
-        StoreError: the file is missing, or cannot be read.
-    """
+    """Return size, sha256 and publication time of a published file; may read the whole file."""
     found = store.find(name)
     if found is None:
         raise StoreError(f"{store.where(name)} is missing, although it was written just now")

@@ -143,10 +143,7 @@ class ComparedExamples(Frozen):
         return f"{text}; on the {self.fresh:,} that are only in {self.after}: {figures}"
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return a row for the shared and one for the fresh examples: description, number, ``after``, ``before``.
-
-        A row without figures is left out.
-        """
+        """Return a row for the shared and one for the fresh examples: description, number, ``after``, ``before``."""
         rows = [
             ("also in the reference's data", self.shared, self.shared_after, self.shared_before),
             ("not in the reference's data", self.fresh, self.fresh_after, self.fresh_before),
@@ -240,10 +237,7 @@ class Promotion(Frozen):
         return f"{named}. {doubt}: {advice}"
 
     def more_trainings(self) -> int:
-        """Return how many more trainings of the reference's recipe would lead to a decision.
-
-        0 if no number would, or the promotion is decided.
-        """
+        """Return how many more trainings of the reference's recipe would lead to a decision; 0 if no number would."""
         wanted = [check.more_trainings for check in self.open] if self.undecided else []
         return max(wanted, default=0) if all(wanted) else 0
 

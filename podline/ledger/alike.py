@@ -52,8 +52,5 @@ def training_key(origin: Origin) -> str:
 
 
 def same_code(one: CodeVersion, other: CodeVersion) -> bool:
-    """Return whether two versions have equal training and evaluation modules, even at different commits.
-
-    If the modules of one of them are unknown, everything must be equal.
-    """
+    """Return whether two versions have equal training and evaluation modules, if known, even at different commits."""
     return one.modules == other.modules if one.modules and other.modules else one == other

@@ -96,10 +96,7 @@ def _why_worse(store: Store, rival: Pairing, reporter: Reporter) -> Explained | 
 
 
 def _looked_at(store: Store, run: str, found: Explained, reporter: Reporter) -> tuple[Image, ...]:
-    """Return saliency maps (Grad-CAM) of the run's model for the lost examples.
-
-    Empty if the model cannot be loaded, or its kind of task or architecture has no such maps.
-    """
+    """Return saliency maps (Grad-CAM) of the run's model for the lost examples; empty if there are none."""
     images = [image for image, *_ in found.pictures]
     try:
         kind = kind_named(facts_by_measure(found.why.comparison.measure).name)

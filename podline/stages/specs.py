@@ -327,10 +327,7 @@ class PromoteResult(Result):
 
     @property
     def reason(self) -> str:
-        """Return the doubt or the first refusal in one line; empty without either.
-
-        A model that was promoted with ``--anyway`` may have refusals.
-        """
+        """Return the doubt or the first refusal, even an overruled one, in one line; empty without either."""
         more = f"; {len(self.refusals) - 1} more in the report" if len(self.refusals) > 1 else ""
         return self.doubt or "".join(self.refusals[:1]) + more
 

@@ -84,11 +84,7 @@ class TurnView(Frozen):
 
 
 def look(path: Path, cool_down: float, clock: Clock) -> TurnView:
-    """Return the state of the turn without taking it; take a shared lock for a moment if the turn is free.
-
-    Raises:
-        TpuSetupError: the file cannot be used.
-    """
+    """Return the state of the turn without taking it; take a shared lock for a moment if the turn is free."""
     if not path.exists():
         return TurnView()
     with _explained(path):

@@ -192,10 +192,7 @@ def _in_words(line: AnnealingLine) -> str:
 
 
 class EarlyStop:
-    """Ends a run if its validation metric stops improving, and restores the best state at the end.
-
-    The settings may turn off either of the two.
-    """
+    """Ends a run if its validation metric stalls, and restores the best state at the end; either may be turned off."""
 
     def __init__(self, run: Run, lines: Iterable[MetricsLine], write: Callable[[EarlyStopLine], None]) -> None:
         """Restore the state of an interrupted run from its lines of ``metrics.jsonl``; ``write`` appends a line."""

@@ -211,10 +211,7 @@ def warn_of_padding(
 
 
 def batch_advice(setting: str, batch_size: int, parts: int, *, tpu: bool) -> str | None:
-    """Return a warning if padding would waste a part of a TPU, else None; None on CPUs and GPUs as well.
-
-    ``parts``: number of equal parts of a batch, of which each core computes one at a time.
-    """
+    """Return a warning if padding would waste a part of a TPU, which computes one of ``parts`` of a batch at a time."""
     per_core = batch_size // parts
     if not tpu or per_core % _TPU_BATCH == 0:
         return None

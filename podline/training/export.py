@@ -57,11 +57,7 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
 
 
 def _loaded(store: Store, name: str) -> Any:
-    """Load a published file with plain Keras.
-
-    Raises:
-        ArtifactError: the file cannot be loaded.
-    """
+    """Load a published file with plain Keras."""
     try:
         return keras.models.load_model(store.local(name), compile=False)
     except Exception as error:  # the code of any layer

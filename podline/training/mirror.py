@@ -78,10 +78,7 @@ class Mirror:
 
     @property
     def lost(self) -> bool:
-        """Return whether uploads have ended: the store was unavailable for ``patience`` seconds, or an upload failed.
-
-        An upload also fails if another machine has taken over the run.
-        """
+        """Return whether uploads ended: the store was unavailable for ``patience`` seconds, or an upload failed."""
         return self._failure is not None
 
     def __enter__(self) -> Self:

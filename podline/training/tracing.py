@@ -101,10 +101,7 @@ def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput,
 
 
 def _with_finite_weights(run: Run, step: int) -> tuple[Run, str]:
-    """Return the run with finite weights, and a description of the weights.
-
-    These are the present weights, the newest ones saved up to ``step``, or the initial ones.
-    """
+    """Return the run with finite weights (present, newest saved up to ``step``, or initial), and their description."""
     if all(np.isfinite(variable).all() for variable in run.state.model.trainable_variables):
         return run, f"the weights after step {run.state.step}"
     for there in run.checkpoints.steps():

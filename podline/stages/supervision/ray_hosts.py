@@ -79,12 +79,7 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings, eve
 
 
 def _connect(ray: Any, address: str) -> None:
-    """Connect to a Ray cluster.
-
-    Raises:
-        SettingsError: the address is invalid.
-        WorkerLostError: no cluster answers at this address.
-    """
+    """Connect to a Ray cluster; raise SettingsError for an invalid address, WorkerLostError if no cluster answers."""
     try:
         ray.init(address=address, ignore_reinit_error=True, logging_level="WARNING")
     except ValueError as error:
