@@ -82,9 +82,7 @@ def _deployed(
     found = [(_flow(folder, each), _completed(each)) for each in document["deployments"]]
     flows = {f"{flow.name}/{each['name']}": flow for flow, each in found}
     if len(flows) < len(found):
-        raise SettingsError(
-            f"{folder / project_file.NAME}: two deployments of a flow have one name; rename one of them"
-        )
+        raise SettingsError(f"{folder / project_file.NAME}: two deployments of a flow have one name; rename one")
     written = dict(zip(flows, (each for _, each in found), strict=True))
     before = _deployments(client, written)
     for_tpus = settings.load().tpu is not None or any(TPU_TAG in written[name].get("tags", ()) for name in before)

@@ -35,8 +35,7 @@ def usable_cores() -> int:
 def memory_kills() -> int:
     """Return how many processes the kernel killed because memory ran out; 0 if unknown.
 
-    The innermost of this process's groups that has a count gives it, else the machine. ``memory.events`` belongs to
-    version 2 of control groups, ``memory.oom_control`` to version 1.
+    ``memory.events`` belongs to version 2 of control groups, ``memory.oom_control`` to version 1.
     """
     counts = [group / name for group in control_groups("memory") for name in ("memory.events", "memory.oom_control")]
     found = (_KILLS.search(_text(count)) for count in [*counts, MACHINE])

@@ -205,8 +205,7 @@ class Pairing:
         comparison: the differences and their verdicts.
         before: the reference, whose figures are subtracted.
         after: the run that is compared with it.
-        compared: both runs' answers to the same examples; None if the figures were compared by their intervals, or are
-            those of a promotion.
+        compared: both runs' answers to the same examples; None for figures compared by intervals or by a promotion.
     """
 
     comparison: Comparison

@@ -25,8 +25,7 @@ Keys = npt.NDArray[np.bytes_]
 
 # Number of leaked examples that a message lists.
 _NAMED = 3
-# If at least this share of the candidate's test examples is shared, only the shared examples are compared.
-# Examples that a model was trained on do not count.
+# If at least this share of the candidate's unseen test examples is shared, only the shared examples are compared.
 _ENOUGH = 0.5
 
 

@@ -19,8 +19,8 @@ _PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "numpy", "opencv-python-he
 def same_but_for_seed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether two runs have equal recipe settings, except the seed and :data:`NO_PART_OF_TRAINING`.
 
-    A field that only one of the runs has is ignored, since a newer version of Podline added the field. This does not
-    hold for sections with arbitrary names, such as ``options``. Without a common field, the runs are not equal.
+    A field that only one of the runs has is ignored, since a newer version of Podline added it, except in sections
+    with arbitrary names, such as ``options``.
 
     Args:
         before: ``settings["recipe"]`` of the first run.

@@ -76,8 +76,7 @@ def earlier(
 ) -> list[MachinePace]:
     """Return the paces of the latest trainings of a recipe with equal settings except the seed, oldest first.
 
-    There are at most :data:`podline.ledger.slowness.MOST`. A finished training counts even if a later stage failed.
-    Damaged entries are skipped.
+    A finished training counts even if a later stage failed. Damaged entries are skipped.
 
     Args:
         store: the store.

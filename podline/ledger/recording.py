@@ -55,8 +55,8 @@ from podline.store import digests
 from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 
-# Settings that are not recorded here: paths, which differ between copies of a store; URLs, which may contain a
-# password; the strategy, which the environment has.
+# Not recorded: paths, which differ between copies of a store, URLs, which may contain a password; see environment for
+# the strategy.
 _LEFT_OUT = ("root", "store.cache", "strategy", "tracking", "launch")
 # Units of a duration: the settings of all but one are None.
 _UNITS = ("steps", "epochs", "share")

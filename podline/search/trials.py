@@ -85,8 +85,7 @@ def read_search(store: Store, spec: SearchSpec) -> SearchDocument:
     """Return the record of a search; a new search has no trials.
 
     Raises:
-        StoreError: the record cannot be read.
-        ArtifactError: the record is damaged, or is not that of a search.
+        ArtifactError: the record is damaged.
     """
     name = f"{spec.folder}/{DOCUMENT}"
     if not store.exists(name):

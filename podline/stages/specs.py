@@ -191,8 +191,7 @@ class TrainResult(Result):
     pflop: float = Field(default=0.0, description="10¹⁵ floating-point operations of the training; 0: unknown")
     waiting_for_input: float = Field(description="share of the training time, 0…1")
     traces: int = Field(
-        default=0,
-        description="number of times that TensorFlow traced the training step since the last interruption; 0: unknown",
+        default=0, description="how often TensorFlow traced the step since the last interruption; 0: unknown"
     )
     load: Load | None = Field(default=None, description="load of the CPU since the last interruption; None: unknown")
     resumed_from: tuple[int, ...] = Field(default=(), description="steps at which the run resumed")

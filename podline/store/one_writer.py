@@ -193,9 +193,7 @@ class Writer:
         """Publish a file below the folder; see :meth:`podline.store.contract.Store.publish_file`.
 
         Raises:
-            TakenError: the name exists with other content, and ``replace`` is false.
             OtherWriterError: another process holds the lease.
-            StoreUnavailableError: other processes replaced the file in all attempts.
         """
         is_record = name.startswith(f"{self._folder}/stages/")
         record = Record(name=name, content=source.read_text()) if is_record else None

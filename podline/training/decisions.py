@@ -1,9 +1,8 @@
 """Decisions after an evaluation: lower the rate (plateau), restore a state (annealing), end (early stopping, pruning).
 
 The deciders read evaluations of the validation split or of held-out training examples, never of the test split. A
-decider keeps its whole state in the last line that it wrote to ``metrics.jsonl``; the pruner, which writes none,
-computes its state from all evaluations in the file. Each checkpoint records that file's checksum, so a resumed run
-takes the same decisions as an uninterrupted one. This module does not need TensorFlow.
+decider keeps its whole state in its last line of ``metrics.jsonl``, the pruner in the evaluations. Each checkpoint has
+that file's checksum, so a resumed run takes the same decisions as an uninterrupted one. This needs no TensorFlow.
 """
 
 from __future__ import annotations

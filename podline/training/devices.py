@@ -45,8 +45,7 @@ def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.dis
         The strategy that the model is built and runs under. For one CPU or GPU it is TensorFlow's default strategy.
 
     Raises:
-        SettingsError: the devices do not exist, this process already uses other devices, or ``auto`` would choose the
-            CPU although the setting ``require_accelerator`` forbids it.
+        SettingsError: the devices do not exist or are refused by settings, or this process already uses others.
         WorkerLostError: some workers did not join in time.
     """
     first = not _strategy.cache_info().currsize

@@ -75,8 +75,7 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
 
     Raises:
         StoreError: a file cannot be read.
-        ArtifactError: the checksum of the weights is not ``weights_sha256``, or the architecture has changed or cannot
-            be loaded.
+        ArtifactError: the weights or the architecture have changed, or cannot be loaded.
     """
     model = network_of(store, run_folder)
     try:

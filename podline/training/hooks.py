@@ -116,8 +116,7 @@ class SaveCheckpoints(Hook):
         Args:
             run: the run whose state is saved.
             clock: measures the time that the run takes.
-            protected_step: returns the step whose state may be restored later, or None; this step always gets a
-                checkpoint.
+            protected_step: returns the step whose state may be restored later; this step always gets a checkpoint.
             due: returns whether a step must get a checkpoint for another reason.
         """
         self._run, self._clock, self._protected_step, self._due = run, clock, protected_step, due

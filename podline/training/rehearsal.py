@@ -133,8 +133,7 @@ def rehearse(
 
     Raises:
         SettingsError: a batch does not fit into memory, or a step, a hook or the loss fails; the message has the cause.
-        ArtifactError: an example has an impossible target (the message names the example, its shard and byte offset),
-            or a checkpoint is not read back as it was written.
+        ArtifactError: an example has an impossible target; the message names the example, its shard and byte offset.
         DivergenceError: the loss of the first batch, or its gradient, is not finite.
         StoreError: checkpoints cannot be written.
     """

@@ -111,7 +111,7 @@ def test_a_sheet_of_a_recipe_in_a_file_is_in_the_store(
         ("models predict sample-0123456789ab a.png --table a.txt", "got a.txt, expected a file name that ends in"),
         ("models predict sample-0123456789ab a.png", "`podline runs list` shows all runs"),
         ("models promote sample --root other", "sample is a recipe; give one of its runs, such as sample-0123456789ab"),
-        ("models export sample gs://bucket/models", "got FOLDER gs:/bucket/models, expected a folder on this machine"),
+        ("models export sample gs://bucket/models", "gs://bucket/models is not on this machine; give a local path"),
         ("data check gone", "gone does not exist"),
         ("models list --root nope", "nope does not exist"),
     ],

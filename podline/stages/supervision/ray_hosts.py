@@ -44,8 +44,7 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings, eve
         events: a file for the chief's events; without a file, Ray prints the chief's log lines.
 
     Raises:
-        SettingsError: Ray is not installed, the address is invalid, or no allowed number of hosts divides the batch
-            size.
+        SettingsError: Ray is not installed, the address is invalid, or no allowed number of hosts fits the batch size.
         WorkerLostError: the cluster does not answer, there are too few nodes, or a node was lost.
         PodlineError: the error of a worker; of several errors, the cause of the others.
     """
