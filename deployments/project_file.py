@@ -31,7 +31,7 @@ def default_folder() -> Path:
         document = yaml.safe_load((here / NAME).read_text(encoding="utf-8"))
     except OSError:
         return OURS
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         # It may be Podline's file with an error, which the reader reports.
         return here
     return here if isinstance(document, dict) and document.get("name") == _PROJECT else OURS
@@ -56,7 +56,7 @@ def read(folder: Path) -> dict[str, Any]:
         raise SettingsError(
             f"{file} cannot be read ({error.strerror}); set the folder of Podline's checkout with --project"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
         raise SettingsError(f"{file} is not a valid deployment file: {type(error).__name__}: {error}") from error
     for name, entrypoint in entrypoints.items():
         flow, _, _ = entrypoint.partition(":")

@@ -129,24 +129,25 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     debug = arguments != given
     quiet_tensorflow()
     shared: dict[str, bool] = {}
-    as_json = "--json" in arguments
+
+    def fail(message: str, code: int, **more: Any) -> NoReturn:
+        # A command that printed its JSON document and then fails or is interrupted prints no second document.
+        _fail(debug, message, code, as_json="--json" in arguments and "said_json" not in shared, **more)
+
     try:
         # An exception lets every stage save its work and every child end, which death by the signal would not.
         with interruptible():
             code = cli.main(arguments, prog_name="podline", standalone_mode=False, obj=shared)
     except click.ClickException as error:
-        _fail(debug, error.format_message(), 2, as_json=as_json, usage=error)
+        fail(error.format_message(), 2, usage=error)
     except (KeyboardInterrupt, click.Abort) as error:
         interruption = error.__cause__ or error  # click replaces a KeyboardInterrupt
         if isinstance(interruption, Interruption):
-            _fail(debug, str(interruption), PreemptedError.exit_code, as_json=as_json, kind=PreemptedError.__name__)
-        message = "interrupted; the same command resumes from the last checkpoint or finished stage"
-        _fail(debug, message, 130, as_json=as_json)
+            fail(str(interruption), PreemptedError.exit_code, kind=PreemptedError.__name__)
+        fail("interrupted; the same command resumes from the last checkpoint or finished stage", 130)
     except Exception as error:
         error = _refused(error)
-        # A command that printed its JSON document and then fails prints no second document.
-        as_json = as_json and "said_json" not in shared
-        _fail(debug, _line(error), getattr(error, "exit_code", 1), as_json=as_json, kind=type(error).__name__)
+        fail(_line(error), getattr(error, "exit_code", 1), kind=type(error).__name__)
     # click returns the code of a command that ends by Context.exit.
     sys.exit(code if isinstance(code, int) else 0)
 

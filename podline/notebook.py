@@ -323,7 +323,7 @@ def predict(
         pictures: image files, or arrays: uint8 (height, width, 3), red, green, blue; or (height, width) or
             (height, width, 1), grey.
         threshold: the lowest score of a predicted person, or probability of a predicted label; by default the
-            thresholds that the run's evaluation chose.
+            thresholds that the run's evaluation chose, for each label its own.
 
     Returns:
         One object per picture; a notebook shows it, with skeletons for a pose network. ``prediction`` has the people as

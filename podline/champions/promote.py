@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from podline.base.errors import ArtifactError, SettingsError, StoreError
+from podline.base.plurals import plural
 from podline.base.progress import Reporter
 from podline.champions.exports import IMAGES, checked_exports
 from podline.champions.rules import checks_of, export_checks, thresholds
@@ -308,7 +309,7 @@ def _incomparable(case: _Case, before: Crowned) -> str:
     was = read_manifest(case.store, training_of(case.store, before.run).dataset_folder)
     if was.class_names != case.manifest.class_names:
         return (
-            f"classes: the reference {before.run} has {len(was.class_names)} classes, this run has "
+            f"classes: the reference {before.run} has {plural(len(was.class_names), 'class', 'classes')}, this run has "
             f"{len(case.manifest.class_names)}, or their names differ; {remedy}"
         )
     if was.image_shape != case.manifest.image_shape:

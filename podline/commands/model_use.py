@@ -52,7 +52,10 @@ _ENDINGS: dict[ExportFormat, str] = {
     click.option("--champion", is_flag=True, help="RUN is the name of a recipe; use the recipe's champion."),
     table_option("--table", "Write a row for each picture to FILE.csv or FILE.parquet, instead of files to --out."),
     click.option(
-        "--top", type=Whole(1), default=5, show_default=True, help="The number of classes in each row of the table."
+        "--top",
+        type=Whole(1),
+        help="The largest number of classes or labels in a row of the table.  "
+        "[default: 5 classes, or all predicted labels]",
     ),
     click.option(
         "--out",
@@ -62,7 +65,8 @@ _ENDINGS: dict[ExportFormat, str] = {
     click.option(
         "--threshold",
         type=Number(0, 1),
-        help="The lowest score of a prediction.  [default: chosen by the run's evaluation on training images]",
+        help="The lowest score of a person, or probability of a label.  "
+        "[default: chosen by the run's evaluation on training images, for each label its own]",
     ),
 )
 def predict(
@@ -71,7 +75,7 @@ def predict(
     paths: tuple[str, ...],
     champion: bool,
     table: Path | None,
-    top: int,
+    top: int | None,
     out: Path | None,
     threshold: float | None,
 ) -> PredictSpec:

@@ -10,6 +10,7 @@ import click
 
 from podline.base.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
 from podline.base.figures import count, moment, percent, pflop, short_count, size
+from podline.base.plurals import plural
 from podline.champions.serving.layout import require_champion
 from podline.commands import display, model_use, pages
 from podline.commands.options import (
@@ -32,7 +33,7 @@ from podline.commands.stage_command import stage_command
 from podline.contract.kind import kind_of
 from podline.documents import champions
 from podline.documents.champions import Crowned
-from podline.documents.completion import completion_name
+from podline.documents.completion import completion_name, result_in
 from podline.documents.manifest import TRAINING
 from podline.documents.metric import Metric
 from podline.documents.model_description import LayerDescription, ModelDescription, training_pflop
@@ -190,7 +191,7 @@ def _training(recipe: Recipe, dataset: DataSet, description: ModelDescription) -
         training_pflop(_multiply_adds(phase, description), examples)
         for phase, examples in examples_by_phase(recipe, images)
     )
-    return f"training              {pflop(cost)} for {recipe.duration} of {count(images)} images"
+    return f"training              {pflop(cost)} for {recipe.duration} of {plural(images, 'image')}"
 
 
 def _multiply_adds(recipe: Recipe, description: ModelDescription) -> int:
@@ -215,7 +216,7 @@ def _layers(description: ModelDescription, batch_size: int) -> list[str]:
     lines += [
         "",
         f"{description.kind} for {shape} images"
-        + (f" and {description.classes} classes" if description.classes else ""),
+        + (f" and {plural(description.classes, 'class', 'classes')}" if description.classes else ""),
         f"parameters            {count(description.parameters)} ({size(description.bytes)})",
         f"trainable parameters  {count(description.trainable_parameters)} ({size(description.trainable_bytes)})",
         f"multiply-adds         {short_count(description.multiply_adds)} an image {description.uncounted}".rstrip(),
@@ -299,7 +300,7 @@ def _spec(store: Store, run: str, assignments: tuple[str, ...], *, anyway: bool,
     return promotion_spec(
         training,
         train_result(store, run),
-        EvaluateResult.model_validate(evaluated.result),
+        result_in(store, training.folder, evaluated, EvaluateResult),
         rules=Choices(assignments=assignments).apply(training.recipe).promotion,
         anyway=anyway,
         reason=reason,
@@ -326,7 +327,7 @@ def _metrics(store: Store, run: str) -> dict[str, Metric]:
     if record is None:
         where = store.where(completion_name(f"runs/{run}", EVALUATE.name))
         raise ArtifactError(f"{where} is missing, although {run} was promoted; run `podline evaluate {run}`")
-    return {key: Metric.model_validate(value) for key, value in record.result["metrics"].items()}
+    return result_in(store, f"runs/{run}", record, EvaluateResult).metrics
 
 
 def _document(store: Store, recipe: str, entry: Crowned) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from podline.data.pictures import Form
 from podline.documents.manifest import Fit, Manifest
 from podline.stages.tools import PicturePrediction
 
+_MOST = 5  # most probable classes of an answer
 Size = tuple[int, int]
 """Width and height of a picture, in pixels."""
 
@@ -37,6 +38,11 @@ class PictureReader(ABC):
     @abstractmethod
     def tells(self) -> Literal["classes", "labels", "people", "answer"]:
         """The form of an answer: the most probable classes, labels, people, or another form of an installed kind."""
+
+    @property
+    def most(self) -> int | None:
+        """The number of classes to list if the caller gives none; None to list all, as for labels."""
+        return _MOST if self.tells == "classes" else None
 
     @property
     def class_names(self) -> tuple[str, ...]:

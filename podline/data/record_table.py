@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from podline.base.arrays import Ids
 from podline.base.errors import ArtifactError
+from podline.base.plurals import plural
 from podline.data.identity import IDENTITY_BYTES
 from podline.data.pixels import PixelSums
 from podline.documents.manifest import FileInfo, Manifest, SplitInfo, stored_name
@@ -268,7 +269,7 @@ def places(path: Path, split: SplitInfo) -> npt.NDArray[np.integer]:
     missing = [names[code] for code in np.unique(codes).tolist() if names[code] not in firsts]
     if missing or len(rows) != split.records:
         raise ArtifactError(
-            f"{path} has {len(rows)} records of the split {split.name} vs {split.records} in the manifest"
+            f"{path} has {plural(len(rows), 'record')} of the split {split.name} vs {split.records:,} in the manifest"
             f"{f', and names the shard {missing[0]}, which the manifest lacks' if missing else ''}; "
             "convert the data again"
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from podline.base.errors import ArtifactError, StoreError
 from podline.base.frozen import Frozen, JsonObject, omitted
-from podline.documents.reading import Document, read_model
+from podline.documents.reading import Document, read_model, validated
 from podline.store import digests
 from podline.store.contract import Listed, Store, explained
 
@@ -94,8 +94,22 @@ def read_completion(store: Store, folder: str, stage: str) -> Completion:
         StoreError: the record is missing, or cannot be read.
         ArtifactError: the record is damaged.
     """
-    remedy = f"run {stage} again"
-    return read_model(store, completion_name(folder, stage), Completion, "a completion record", remedy)
+    return read_model(store, completion_name(folder, stage), Completion, "a completion record", f"run {stage} again")
+
+
+def read_result(store: Store, folder: str, stage: str, model: type[Document]) -> Document:
+    """Read a stage's result from its completion record; raises the errors of :func:`read_completion`."""
+    return result_in(store, folder, read_completion(store, folder, stage), model)
+
+
+def result_in(store: Store, folder: str, record: Completion, model: type[Document]) -> Document:
+    """Return the result in a completion record of a folder.
+
+    Raises:
+        ArtifactError: the result does not fit ``model``.
+    """
+    where = store.where(completion_name(folder, record.stage))
+    return validated(record.result, model, where, f"a completion record of {record.stage}", f"run {record.stage} again")
 
 
 def artifact_of(store: Store, name: str) -> Artifact:
@@ -149,11 +163,8 @@ def read_artifact_model(store: Store, folder: str, name: str, model: type[Docume
 
     Messages call the document ``noun``, such as "a model description". Another document is an ArtifactError.
     """
-    try:
-        return model.model_validate_json(read_artifact(store, folder, "train", f"{folder}/{name}"))
-    except ValueError as error:
-        where = store.where(f"{folder}/{name}")
-        raise ArtifactError(f"{where} is not {noun} ({error}); train the run again") from error
+    data = read_artifact(store, folder, "train", f"{folder}/{name}")
+    return validated(data, model, store.where(f"{folder}/{name}"), noun, "train the run again")
 
 
 def local_artifact(store: Store, folder: str, stage: str, name: str) -> Path:

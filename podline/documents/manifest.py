@@ -16,7 +16,8 @@ from typing import Literal, TypeVar
 from pydantic import Field, model_validator
 
 from podline.base.errors import ArtifactError, StoreError
-from podline.base.frozen import Frozen, JsonObject, is_object, omitted
+from podline.base.frozen import Frozen, JsonObject, omitted
+from podline.documents.reading import validated
 from podline.documents.shard_table import FileInfo, JoinedShards, Shards, ShardTable
 from podline.documents.skeleton import SKELETON, Skeleton
 from podline.store import digests
@@ -359,12 +360,9 @@ def converted_first(store: Store, name: str) -> Generator[None, None, None]:
 def _read(store: Store, name: str) -> tuple[Manifest, str]:
     with converted_first(store, name):
         document, digest = store.read_document(name)
-    found = document.get("layout_version") if is_object(document) else None
+    found = document.get("layout_version")
     if found != LAYOUT_VERSION:
         raise ArtifactError(
             f"{store.where(name)} has layout version {found}, expected {LAYOUT_VERSION}; convert the data again"
         )
-    try:
-        return Manifest.model_validate(document), digest
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is not a manifest ({error}); convert the data again") from error
+    return validated(document, Manifest, store.where(name), "a manifest", "convert the data again"), digest

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
-from podline.base.errors import ArtifactError
 from podline.base.frozen import Frozen, omitted
 from podline.documents.completion import local_artifact
+from podline.documents.reading import misfit
 from podline.store.contract import Store, explained
 
 METRICS = "metrics.jsonl"
@@ -352,6 +352,6 @@ def _parsed(
     for number, text in lines:
         try:
             line = line_type.validate_json(text)
-        except ValueError as error:
-            raise ArtifactError(f"{path}:{number} is not {noun} ({error}); {remedy}") from error
+        except ValidationError as error:
+            raise misfit(error, f"{path}:{number}", noun, remedy) from error
         yield line

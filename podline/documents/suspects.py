@@ -71,7 +71,9 @@ class SplitSuspects(Frozen):
         value, low, high = (
             round(100 * each) for each in (self.precision.value, self.precision.low, self.precision.high)
         )
-        return f"{self.split}: {len(self.suspects):,} suspects; about {value} % [{low}, {high}] are wrong{pairs}"
+        return (
+            f"{self.split}: {plural(len(self.suspects), 'suspect')}; about {value} % [{low}, {high}] are wrong{pairs}"
+        )
 
 
 class SuspectsDocument(Frozen):

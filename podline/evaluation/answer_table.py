@@ -42,7 +42,7 @@ def write_table(
     answers_to: Callable[[Batch], Iterator[PicturePrediction]],
     tells: str,
     class_names: Sequence[str],
-    top: int,
+    most: int | None,
 ) -> tuple[str, ...]:
     """Write the answers into a ``.csv`` or ``.parquet`` file; the file appears only when it is complete.
 
@@ -52,7 +52,7 @@ def write_table(
         answers_to: yields the answers for the decoded pictures of a batch.
         tells: see :attr:`podline.contract.picture_reader.PictureReader.tells`.
         class_names: names of all classes.
-        top: largest number of classes or labels in a row, the most probable first.
+        most: largest number of classes or labels in a row, the most probable first; None for all.
 
     Returns:
         Lines of text: the number of answered pictures, the number of left-out pictures if there are any, and a
@@ -62,7 +62,7 @@ def write_table(
         StoreError: the file cannot be written.
         SourceError: see :func:`podline.evaluation.pictures.decoded`.
     """
-    known, schema = frozenset(class_names), _schema(tells, min(top, len(class_names)))
+    known, schema = frozenset(class_names), _schema(tells, len(class_names[:most]))
     counts, reasons = Counter[str](), Counter[str]()
     with appearing(path) as temporary, _writer(temporary, path.suffix.lower(), schema) as writer:
         for rows in _rows(batches, answers_to):

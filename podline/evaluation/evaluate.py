@@ -13,7 +13,7 @@ from podline.base.progress import Reporter
 from podline.contract.case import Case, Judgement
 from podline.contract.kind import kind_of
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
-from podline.documents.completion import read_completion
+from podline.documents.completion import read_result
 from podline.documents.manifest import TEST, TRAINING, read_manifest
 from podline.evaluation.forward import milliseconds_an_image
 from podline.ledger.inventory.catalogue import training_of
@@ -141,7 +141,7 @@ def _more_steps(case: Case) -> str:
     """Return the suggestion of a longer training: its steps, and the minutes that they would take on that machine."""
     steps = plan_training(case.recipe, case.manifest).total_steps
     more = max(_MORE * steps, _LEAST_STEPS)
-    trained = TrainResult.model_validate(read_completion(case.store, case.spec.folder, "train").result)
+    trained = read_result(case.store, case.spec.folder, "train", TrainResult)
     seconds = trained.examples / trained.examples_per_second if trained.examples_per_second else trained.seconds
     minutes = math.ceil(seconds / 60 * more / max(trained.steps, 1))
     return f"more than {plural(steps, 'step')} (--steps {more}, or --minutes {minutes})"

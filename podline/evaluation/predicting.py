@@ -180,9 +180,10 @@ def run(spec: PredictSpec, reporter: Reporter) -> PredictResult:
         batches = decoded(counted(asked(), total, "pictures"), predictor.becoming(), folder)
         result = PredictResult(run=spec.run, threshold=predictor.reader.threshold)
         if spec.table:
-            answers = partial(_said_of, predictor, most=spec.top)
+            most = spec.top or predictor.reader.most
+            answers = partial(_said_of, predictor, most=most)
             tells, names = predictor.reader.tells, predictor.manifest.class_names
-            summary = write_table(Path(spec.table), batches, answers, tells, names, spec.top)
+            summary = write_table(Path(spec.table), batches, answers, tells, names, most)
             result = result.changed(table=spec.table, summary=summary)
         else:
             refuse, left_out = all(is_picture_file(Path(path)) for path in spec.images), list[str]()

@@ -8,11 +8,12 @@ import keras
 
 from podline.base.errors import ArtifactError, SettingsError
 from podline.documents.completion import read_artifact
+from podline.documents.reading import read_model
 from podline.models.build import trainable_model
 from podline.models.keras_internals import fresh_names
 from podline.models.precision import POLICIES, policy_of_layers
 from podline.recipes.parts import MODELS
-from podline.stages.specs import ARCHITECTURE, SPEC
+from podline.stages.specs import ARCHITECTURE, SPEC, TrainSpec
 from podline.store.contract import Store
 
 
@@ -25,7 +26,8 @@ def network_of(store: Store, folder: str) -> keras.Model:
     """
     name = f"{folder}/{ARCHITECTURE}"
     text = read_artifact(store, folder, "train", name).decode(errors="replace")
-    return loaded_network(text, store.read_json(f"{folder}/{SPEC}")["recipe"]["model"]["kind"], store.where(name))
+    spec = read_model(store, f"{folder}/{SPEC}", TrainSpec, "a training spec", "train the run again")
+    return loaded_network(text, spec.recipe.model.kind, store.where(name))
 
 
 def loaded_network(text: str, kind: str, where: str) -> keras.Model:

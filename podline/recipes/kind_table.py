@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from podline.base.errors import ArtifactError, SettingsError
-from podline.base.frozen import is_object
 from podline.documents.any_evaluation import EVALUATION, AnyEvaluation
+from podline.documents.reading import validated
 from podline.recipes.kind_facts import KindFacts
 from podline.recipes.own_code import of_modules
 from podline.recipes.targets import TextTargets
@@ -86,12 +86,10 @@ def read_evaluation(store: Store, folder: str, sha256: str = "") -> AnyEvaluatio
             f"{store.where(name)} has sha256 {found[:12]}… vs {sha256[:12]}… in the stage's spec; "
             "evaluate the run again"
         )
-    kind = document.get("kind") if is_object(document) else None
+    kind = document.get("kind")
     if kind not in (known := KINDS.names()):
         raise ArtifactError(
             f"{store.where(name)}: got kind={kind}, expected {', '.join(known)}; evaluate the run again"
         )
-    try:
-        return facts_named(str(kind)).document.model_validate(document)
-    except ValueError as error:
-        raise ArtifactError(f"{store.where(name)} is not an evaluation ({error}); evaluate the run again") from error
+    model = facts_named(str(kind)).document
+    return validated(document, model, store.where(name), "an evaluation", "evaluate the run again")

@@ -123,7 +123,7 @@ class FewSettings(Frozen):
         side: least median of the images' longer sides, in pixels.
         changes: dotted path → value, for example ``{"model.kind": "efficientnet-lite0", "conversion.side": 160}``. The
             user's values stay. ``changes`` has no effect if the user sets a value of ``model``, the trunk or width of
-            ``task.model``, or initial weights.
+            ``task.model``, initial weights, or a ``conversion.side`` below ``side``.
     """
 
     images: int = Field(ge=1, le=MOST)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from podline.base.progress import Reporter
 from podline.documents.any_evaluation import AnyEvaluation
-from podline.documents.completion import Completion, completion_name, read_completion
+from podline.documents.completion import Completion, completion_name, read_completion, result_in
 from podline.documents.ledger_entry import Origin
 from podline.documents.manifest import Manifest, read_manifest
 from podline.documents.metrics_log import (
@@ -92,7 +92,7 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
     log = metrics_of(store, spec.folder)
     lines = log.rare()
     events = read_events(store.local(f"{spec.folder}/{EVENTS}"))
-    training = TrainResult.model_validate(records[TRAIN.name].result)
+    training = result_in(store, spec.folder, records[TRAIN.name], TrainResult)
     origin = read_origin(store, spec.folder)
     return RunFacts(
         store=store,
@@ -112,7 +112,7 @@ def gather(store: Store, spec: ReportSpec, reporter: Reporter) -> RunFacts:
         slow=_slow(store, recipe, training, origin, _finished(events)),
         origin=origin,
         evaluation=evaluation,
-        milliseconds=EvaluateResult.model_validate(records[EVALUATE.name].result).milliseconds,
+        milliseconds=result_in(store, spec.record_folder, records[EVALUATE.name], EvaluateResult).milliseconds,
         standing=standing_of(store, spec, recipe, evaluation, _finished(events), reporter),
     )
 

@@ -345,7 +345,7 @@ def _about(series: NightSeries, crowned: Mapping[str, str]) -> Iterator[str]:
     first, decision = series.first, series.decision
     overridden = ", ".join(f"{path}={value}" for path, value in first.overridden.items() if path != "seed")
     settings = f", with {overridden}" if overridden else ""
-    yield f"{figures.count(series.count)} nights since {figures.date(first.ended)}{settings}"
+    yield f"{plural(series.count, 'night')} since {figures.date(first.ended)}{settings}"
     if decision:
         champion = f"Champion {crowned[first.recipe]}" if first.recipe in crowned else "No champion"
         reference = f"reference {decision.reference}" if decision.reference else ""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from podline.base.entry_points import SECTIONS
 from podline.base.progress import Reporter
-from podline.documents.completion import read_completion
+from podline.documents.completion import read_result
 from podline.recipes.parts import Registry
 from podline.report import run_sections, verdict
 from podline.report.blocks import Block, Pictures, Text, markdown_of
@@ -82,8 +82,8 @@ def _sections(run: RunFacts) -> Iterator[tuple[str, list[Block]]]:
     yield from _filled(added.objects.values(), run)
     yield "Sections that cannot be loaded", [Text(problem, "warning") for problem in added.problems]
     for name in run.spec.sections:
-        stage, record = stage_named(name), read_completion(run.store, run.spec.record_folder, name)
-        lines = stage.result.model_validate(record.result).lines(run.store.where)
+        stage = stage_named(name)
+        lines = read_result(run.store, run.spec.record_folder, name, stage.result).lines(run.store.where)
         yield stage.section, [Text(line) for line in lines]
     yield from _filled(sections_in(run_sections), run)
 

@@ -95,7 +95,7 @@ def _pace(run: RunFacts) -> str:
     sizes = ", then ".join(batches)
     trained = run.training
     pace = (
-        f"{figures.count(trained.steps)} steps of {sizes} examples, {trained.epochs:.4g} epochs, on {trained.devices}: "
+        f"{plural(trained.steps, 'step')} of {sizes} examples, {trained.epochs:.4g} epochs, on {trained.devices}: "
         f"{figures.rate(trained.examples_per_second)} examples/s, {figures.pflop(trained.pflop)}; "
         f"{figures.percent(trained.waiting_for_input)} of the time went by waiting for input."
     )

@@ -133,7 +133,7 @@ def _value(text: str) -> Any:
     text = text.strip()
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         try:
             value = float(text)  # for example .5, which is not JSON
         except ValueError:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from podline.base.errors import ArtifactError
 from podline.base.frozen import Frozen, Json
 from podline.documents.metrics_log import AnnealingLine, EarlyStopLine, EvaluationLine, MetricsLine
+from podline.documents.reading import read_model
 from podline.search.spaces import Space
 from podline.stages.base import TrainableSpec
 from podline.store.contract import Store
@@ -90,13 +90,8 @@ def read_search(store: Store, spec: SearchSpec) -> SearchDocument:
     name = f"{spec.folder}/{DOCUMENT}"
     if not store.exists(name):
         return SearchDocument(spec=spec)
-    try:
-        return SearchDocument.model_validate(store.read_json(name)).model_copy(update={"spec": spec})
-    except ValidationError as error:
-        raise ArtifactError(
-            f"{store.where(name)} is not a record of a search ({error.error_count()} problems); delete it: "
-            "the next search finds the runs of its trials"
-        ) from error
+    remedy = "delete it: the next search finds the runs of its trials"
+    return read_model(store, name, SearchDocument, "a record of a search", remedy).model_copy(update={"spec": spec})
 
 
 def measured(lines: Sequence[MetricsLine], metric: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from podline.base.errors import SettingsError
+from podline.base.plurals import plural
 from podline.settings import cluster as clusters
 from podline.settings.cluster import Cluster
 
@@ -88,8 +89,8 @@ def discover(environment: Mapping[str, str], wanted: Wanted) -> Cluster:
     count, (least, most) = len(found[first].addresses), wanted.bounds
     if not least <= count <= most:
         raise SettingsError(
-            f"strategy=workers: got {count} processes from {first}, expected hosts={wanted.hosts}; "
-            "start that number of processes, or change the setting hosts"
+            f"strategy=workers: got {plural(count, 'process', 'processes')} from {first}, expected "
+            f"hosts={wanted.hosts}; start that number of processes, or change the setting hosts"
         )
     return found[first]
 
@@ -159,8 +160,8 @@ def _slurm(environment: Mapping[str, str], wanted: Wanted) -> Cluster | None:
     tasks, place, node = (_number(environment, name) for name in variables)
     if tasks != len(names) or place != node:
         raise SettingsError(
-            f"Slurm: got {tasks} tasks on {len(names)} nodes and task {place} on node {node}, expected task i on "
-            "node i; use srun --ntasks-per-node=1"
+            f"Slurm: got {plural(tasks, 'task')} on {plural(len(names), 'node')} and task {place} on node {node}, "
+            "expected task i on node i; use srun --ntasks-per-node=1"
         )
     return Cluster(addresses=wanted.addresses(names), place=place)
 

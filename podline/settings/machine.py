@@ -311,7 +311,7 @@ def _from_file(file: Path) -> dict[str, Any]:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"settings file {file} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"settings file {file} is not TOML: {error}") from error
     known = keys()
     for key, value in flat(values).items():

@@ -16,6 +16,7 @@ from podline.documents.completion import (
     listed_artifact,
     packed,
     read_completion,
+    result_in,
 )
 from podline.documents.manifest import MANIFEST, converted_first, listed_files, read_manifest, stored_name
 from podline.stages.base import RecipeSpec, Result, Spec
@@ -78,8 +79,8 @@ def find(spec: Spec[R], reporter: Reporter, folder: str = "") -> R | None:
         return None
     try:
         record = read_completion(store, folder, stage.name)
-        result = stage.result.model_validate(record.result)
-    except (ValueError, ArtifactError) as error:
+        result = result_in(store, folder, record, stage.result)
+    except ArtifactError as error:
         reporter.warn(f"{store.where(name)} cannot be read ({error}); this stage runs again")
         return None
     if record.spec_digest != spec.digest():

@@ -6,7 +6,6 @@ import contextlib
 import time
 
 from podline.base.errors import PodlineError, PreemptedError, TransientError, WorkerLostError, from_json, one_line
-from podline.base.frozen import is_object
 from podline.settings.cluster import Cluster
 from podline.store.contract import Store
 
@@ -44,8 +43,6 @@ def first_cause(store: Store, run_folder: str, cluster: Cluster, lost: WorkerLos
         for place in others:
             with contextlib.suppress(PodlineError):
                 document = store.read_json(_file(run_folder, place))
-                if not is_object(document):
-                    continue
                 return ended_first(f"worker {place} ({cluster.addresses[place]})", from_json(document))
         time.sleep(_POLL)
     return lost

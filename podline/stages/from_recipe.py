@@ -15,6 +15,7 @@ from podline.documents import champions
 from podline.documents.completion import completion_name
 from podline.documents.manifest import TEST, TRAINING, Manifest, dataset_folder, manifest_digest, read_manifest
 from podline.documents.promotion import PROMOTION
+from podline.documents.reading import read_model
 from podline.documents.versions import FirstImages, first_images
 from podline.recipes import datasets, measures, own_code
 from podline.recipes.datasets import ConverterSettings
@@ -150,7 +151,7 @@ def champion_run(store: Store, recipe: Recipe, folder: str) -> str:
     champion = champions.champion(store, recipe.name)
     if champion is None:
         return ""
-    then = TrainSpec.model_validate(store.read_json(f"runs/{champion.run}/{SPEC}"))
+    then = read_model(store, f"runs/{champion.run}/{SPEC}", TrainSpec, "a training spec", "promote another run")
     was, now = read_manifest(store, then.dataset_folder), read_manifest(store, folder)
     classes, model = [set(each.class_names) for each in (was, now)], dict(recipe.model)
     compared = {

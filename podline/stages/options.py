@@ -454,5 +454,5 @@ def _assignment(text: str) -> tuple[str, Any]:
         raise SettingsError(f"got {text!r}, expected KEY=VALUE, for example schedule.learning_rate=0.1")
     try:
         return path.strip(), json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return path.strip(), value

@@ -238,11 +238,16 @@ class PredictSpec(Spec["PredictResult"]):
     table: str = Field(
         default="", description="a .csv or .parquet file to write, with one row per picture, in place of `out`"
     )
-    top: int = Field(default=5, ge=1, description="the number of classes in a row of the table")
+    top: int | None = Field(
+        default=None,
+        ge=1,
+        description="the largest number of classes or labels in a row of the table; None: 5 classes, or all labels",
+    )
     out: str = Field(description="the folder for predictions.json and, for a pose network, a picture per file")
     threshold: float | None = Field(
         default=None,
-        description="the lowest score of people, or probability of labels; None uses the evaluation's threshold",
+        description="the lowest score of people, or probability of labels; None uses the evaluation's threshold for "
+        "people, or for each label",
     )
 
 
@@ -373,4 +378,7 @@ class ModelCheck(Result):
         marks = {True: "yes", False: "no", None: "-"}
         shape = " × ".join(map(str, self.image_shape))
         rows = [f"{part.name:{width}}  {marks[part.works]:3}  {part.words}" for part in self.parts]
-        return [f"{self.model} for {shape} images and {self.classes} classes, {duration(self.seconds)}", *rows]
+        return [
+            f"{self.model} for {shape} images and {plural(self.classes, 'class', 'classes')}, {duration(self.seconds)}",
+            *rows,
+        ]

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from podline.base.errors import ArtifactError, StoreError, StoreUnavailableError
-from podline.base.frozen import Json, is_object
+from podline.base.frozen import Json, JsonObject
 from podline.store import digests, fences, locks, uses
 from podline.store.retries import retried
 
@@ -331,7 +331,7 @@ class Store(ABC):
         """Return the names of all objects that :meth:`listing` yields."""
         return [found.name for found in self.listing(prefix)]
 
-    def read_json(self, name: str, remedy: str = digests.REMEDY) -> Json:
+    def read_json(self, name: str, remedy: str = digests.REMEDY) -> JsonObject:
         """Return a JSON document after verifying the digest in it.
 
         Args:
@@ -339,12 +339,12 @@ class Store(ABC):
             remedy: what to do about a damaged document, for errors.
 
         Raises:
-            ArtifactError: the document is not JSON, or its content does not match its digest.
+            ArtifactError: the document is not a JSON object, or its content does not match its digest.
         """
         return self.read_document(name, remedy)[0]
 
-    def read_document(self, name: str, remedy: str = digests.REMEDY) -> tuple[Json, str]:
-        """Return a JSON document like :meth:`read_json`, and its digest; the digest is empty except for an object."""
+    def read_document(self, name: str, remedy: str = digests.REMEDY) -> tuple[JsonObject, str]:
+        """Return a JSON document like :meth:`read_json`, and its digest."""
         return digests.read_document(name, self.where(name), self.read_bytes(name), remedy)
 
     def publish_bytes(self, name: str, data: bytes, *, replace: bool = False, flush: bool = True) -> None:
@@ -358,8 +358,8 @@ class Store(ABC):
             retried(_write)(folder / "object", data, self.where(name))
             yield folder / "object"
 
-    def publish_json(self, name: str, document: Json, *, replace: bool = False, flush: bool = True) -> None:
-        """Publish a JSON document, indented, with keys in the given order; a digest is added to an object."""
+    def publish_json(self, name: str, document: JsonObject, *, replace: bool = False, flush: bool = True) -> None:
+        """Publish a JSON document, indented, with keys in the given order, and its digest."""
         self.publish_bytes(name, _json_bytes(name, document), replace=replace, flush=flush)
 
     def require_writable(self) -> None:
@@ -422,9 +422,8 @@ class Store(ABC):
             raise ArtifactError(f"the name {name!r} leads out of the store {self.uri}; correct the name")
 
 
-def _json_bytes(name: str, document: Json) -> bytes:
-    published = digests.with_digest(name, document) if is_object(document) else document
-    return (json.dumps(published, indent=2, allow_nan=False) + "\n").encode()
+def _json_bytes(name: str, document: JsonObject) -> bytes:
+    return (json.dumps(digests.with_digest(name, document), indent=2, allow_nan=False) + "\n").encode()
 
 
 def _write(path: Path, data: bytes, name: str) -> None:

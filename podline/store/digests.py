@@ -1,7 +1,7 @@
 """Compute checksums of bytes and files, and add and verify the digest in each JSON document of a store.
 
 The digest is the last key of a document. It also covers the name, so that a valid document copied over another one is
-detected. A JSON object without a digest counts as damaged; lists have no digest.
+detected. A document without a digest, or that is not a JSON object, counts as damaged.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def with_digest(name: str, document: JsonObject) -> JsonObject:
     return {**document, KEY: _digest(name, document)}
 
 
-def read_document(name: str, where: str, data: bytes, remedy: str = REMEDY) -> tuple[Json, str]:
-    """Return a document without its digest, and the digest; the digest is empty except for an object.
+def read_document(name: str, where: str, data: bytes, remedy: str = REMEDY) -> tuple[JsonObject, str]:
+    """Return a document without its digest, and the digest.
 
     Args:
         name: name of the document in the store.
@@ -70,14 +70,14 @@ def read_document(name: str, where: str, data: bytes, remedy: str = REMEDY) -> t
         remedy: what to do about a damaged document, for errors.
 
     Raises:
-        ArtifactError: the document is not JSON, or its content does not match its digest.
+        ArtifactError: the document is not a JSON object, or its content does not match its digest.
     """
     try:
         document: Json = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{where} is not valid JSON ({error}); {remedy}") from error
     if not is_object(document):
-        return document, ""
+        raise ArtifactError(f"{where} is not a JSON object; {remedy}")
     if KEY not in document:
         raise ArtifactError(f"{where} has no {KEY}: it was changed after its publication; {remedy}")
     content: JsonObject = {**document}

@@ -28,14 +28,15 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
-from pydantic import ValidationError
 
 from podline.base.arrays import Array, Arrays
 from podline.base.errors import ArtifactError, StoreError
 from podline.base.frozen import Frozen
 from podline.documents.log_writers import LogMark, MetricsLog
+from podline.documents.reading import read_model
 from podline.store import digests
 from podline.store.contract import Store, explained
+from podline.store.digests import REMEDY
 
 KEPT = 3
 _BITS_OF = ":bits of "
@@ -213,12 +214,7 @@ class CheckpointFolder:
             ArtifactError: the description is invalid, belongs to another spec, or the array file has changed.
         """
         path = self._store.where(self._json(step))
-        try:
-            checkpoint = Checkpoint.model_validate(self._store.read_json(self._json(step)))
-        except ValidationError as error:
-            raise ArtifactError(
-                f"{path} is not a valid checkpoint description ({error.error_count()} problems)"
-            ) from error
+        checkpoint = read_model(self._store, self._json(step), Checkpoint, "a checkpoint's description", REMEDY)
         if checkpoint.spec_digest != self._spec_digest:
             raise ArtifactError(
                 f"{path} belongs to the spec {checkpoint.spec_digest[:12]}, expected {self._spec_digest[:12]}"

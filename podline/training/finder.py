@@ -277,8 +277,8 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
     """
     if len(losses) < LEAST_STEPS:
         raise DivergenceError(
-            f"the loss exploded after {len(losses)} steps with rates from {rates[0]:.3g} on, expected at least "
-            f"{LEAST_STEPS} steps: begin with a lower rate, or take more steps"
+            f"the loss exploded after {plural(len(losses), 'step')} with rates from {rates[0]:.3g} on, expected at "
+            f"least {LEAST_STEPS} steps: begin with a lower rate, or take more steps"
         )
     bounded = np.minimum(losses, scaled(float(np.mean(losses[: LEAST_STEPS // 4])), _MOST))
     curve = _smoothed(bounded)

@@ -11,11 +11,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from podline.base.errors import ArtifactError, SettingsError, StoreError
+from podline.base.errors import ArtifactError, SettingsError
 from podline.base.plurals import plural
-from podline.documents.completion import completion_name, read_completion
+from podline.documents.completion import completion_name, read_result
+from podline.documents.reading import read_model
 from podline.stages.specs import SPEC, TrainResult, TrainSpec
 from podline.store.contract import Store
 from podline.training.checkpoints import CheckpointFolder
@@ -89,9 +88,6 @@ def finished(store: Store, run: str) -> Finished:
         raise SettingsError(
             f"further={run}: {store.uri} has no finished training of that name; `podline runs list` shows its runs"
         )
-    try:
-        spec = TrainSpec.model_validate(store.read_json(f"{folder}/{SPEC}"))
-        result = TrainResult.model_validate(read_completion(store, folder, "train").result)
-    except (ValidationError, StoreError) as error:
-        raise ArtifactError(f"further={run}: a file of that run cannot be read ({error}); train it again") from error
+    spec = read_model(store, f"{folder}/{SPEC}", TrainSpec, "a training spec", f"train {run} again")
+    result = read_result(store, folder, "train", TrainResult)
     return Finished(result, CheckpointFolder(store, folder, spec.digest()))

@@ -67,6 +67,7 @@ def test_a_page_that_help_or_an_error_names_can_be_opened(podline) -> None:
         (["data", "chek"], "there is no command 'chek'; did you mean 'check'? (see `podline data --help`)"),
         (["train"], "no recipe is given; give one of cifar10"),
         (["models", "describe", "mnist", "--set", "depth"], "got 'depth', expected KEY=VALUE"),
+        (["models", "describe", "mnist", "--set", f"batch_size={'[' * 9_999}"], "batch_size = '[[["),
         (["train", "mnist", "--learning-rate", "-1"], "'--learning-rate': got '-1', expected a number above 0"),
         (["benchmark", "write-shards"], "no benchmark 'write-shards'; did you mean 'write-shard'?"),
         (["convert", "mnist"], "got no --source; give --source with the folder or the file"),
@@ -179,7 +180,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(podline, tmp_path: Path) -
         assert answer.err.splitlines()[-1].startswith("podline: error: ")
 
 
-def test_json_is_one_document_also_for_an_error(podline, tmp_path: Path) -> None:
+def test_json_is_one_document_also_for_an_error(podline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(podline("runs", "list", "--root", tmp_path, "--json").out) == []
     answer = podline("data", "show", "mnist", "--root", tmp_path, "--json")
     error = json.loads(answer.out)["error"]
@@ -187,6 +188,9 @@ def test_json_is_one_document_also_for_an_error(podline, tmp_path: Path) -> None
     open_store(tmp_path).publish_json("runs/sample-0123456789ab/spec.json", {})
     answer = podline("store", "verify", "--root", tmp_path, "--json")
     assert (len(json.loads(answer.out)["problems"]), answer.code) == (1, 4)
+    monkeypatch.setattr("podline.commands.runs.raise_damaged", Mock(side_effect=KeyboardInterrupt))
+    answer = podline("runs", "list", "--root", tmp_path, "--json")
+    assert (isinstance(json.loads(answer.out), list), answer.code) == (True, 130)
 
 
 def test_exit_codes_are_those_of_the_errors_and_an_unforeseen_one_is_a_bug(

@@ -151,5 +151,5 @@ def test_after_a_gap_numbers_go_on_and_a_document_of_another_class_is_named(tmp_
     with pytest.raises(ArtifactError, match=rf"000005\.json is not a note .* or delete {tmp_path}/notes/a and write"):
         append(folder_store, "b")
     folder_store.publish_bytes(NOTES.name("a", 5), b"[]", replace=True)
-    with pytest.raises(ArtifactError, match=r"000005\.json is not a note \(Input should be "):
+    with pytest.raises(ArtifactError, match=r"000005\.json is not a JSON object; put it back, or "):
         append(folder_store, "b")

@@ -38,6 +38,7 @@ TPU = {"PODLINE_TPU_NODE": "night", "PODLINE_TPU_API_PROJECT": "p", "PODLINE_TPU
             r"podline\.toml: there is no setting 'stage.timeout'; did you mean 'stage_timeout'",
         ),
         ("workers = ", {}, r"podline\.toml is not TOML"),
+        (f"workers = {'[' * 9_999}", {}, r"podline\.toml is not TOML"),
         ("recipes = 5", {}, r"podline\.toml: recipes = 5: Input should be a valid tuple"),
         ("recipes = [1]", {}, r"podline\.toml: recipes\.0 = 1: Input should be a valid string"),
         ("", {"PODLINE_RECIPES": "a.py"}, r"PODLINE_RECIPES: recipes = 'a\.py': a\.py is a relative path"),

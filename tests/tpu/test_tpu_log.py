@@ -59,6 +59,6 @@ def test_a_hang_counts_until_a_repair_has_worked() -> None:
 
 def test_a_damaged_log_is_named(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
-    store.publish_json(f"runs/a/{FILE}", [{"at": "never"}])
+    store.publish_json(f"runs/a/{FILE}", {"entries": [{"at": "never"}]})
     with pytest.raises(ArtifactError, match=r"tpu\.json is not a log of a TPU"):
         read_tpu_log(store, "runs/a")

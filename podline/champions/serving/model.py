@@ -23,7 +23,6 @@ from podline.ledger.inventory.catalogue import training_of
 from podline.store.contract import Store
 
 _WARM_UP = (1, 2)  # batch sizes; with the second, TensorFlow traces a graph for every batch size
-_TOP = 5  # most probable classes of an answer; all labels are listed
 _BATCH = 16  # images per call, to limit the memory for activations
 # Seconds between two attempts to load a champion that could not be loaded.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -73,8 +72,7 @@ class Served(NamedTuple):
             return []
         [values] = outputs.values()
         tall, wide = self.shape[:2]
-        most = _TOP if self.reader.tells == "classes" else None
-        said = [self.reader.said("", place, (wide, tall), row, most) for place, row in enumerate(values, 1)]
+        said = [self.reader.said("", place, (wide, tall), row, self.reader.most) for place, row in enumerate(values, 1)]
         return [
             each.answer if each.classes is None else [share.model_dump(mode="json") for share in each.classes]
             for each in said

@@ -5,7 +5,6 @@ Labels are not classes of whole images if there are several per image, if they b
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import re
 from collections import Counter
@@ -26,7 +25,7 @@ from podline.data.images.settings import MARKS, ImagesSettings
 from podline.data.places import IMAGE_ENDINGS
 from podline.data.shown import printable, shortened
 from podline.data.sources.class_names import whole_numbers
-from podline.data.texts import cleaned
+from podline.data.texts import cleaned, literal
 
 _KNOWN = {
     "file": ("filename", "file", "image", "path", "imagepath", "filepath", "imagefile", "imagename", "img"),
@@ -381,8 +380,8 @@ def only_member(value: Any) -> Any:
     members = value
     if isinstance(value, str) and value[:1] + value[-1:] == "[]":
         try:
-            members = ast.literal_eval(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            members = literal(value)
+        except ValueError:
             return value
     return members[0] if isinstance(members, (list, tuple)) and len(members) == 1 else value
 

@@ -113,7 +113,8 @@ def _opened(
     names = targets.class_names(images.labels.of(images.kept(TRAINING))) if targets else ()
     told = [*json.loads(images.about["facts"]).get(NOTES, ()), *alike(names, untrained)]
     if targets and len(names) < (least := targets.least_classes):
-        why = "".join(f"; {line}" for line in [*told, *_untrained(untrained, given)]) or most_left_out(images)
+        why = "".join(f"; {line}" for line in [*told, *_untrained(untrained, given)])
+        why += "" if untrained else most_left_out(images)
         raise SourceError(
             f"{source}: {layout}: {plural(len(names), 'class', 'classes')} with a training image"
             f"{''.join(f', {name!r},' for name in names)} vs {least} at least{why}"

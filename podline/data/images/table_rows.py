@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from podline.base.errors import SourceError
 from podline.base.frozen import is_object
+from podline.base.plurals import plural
 from podline.data import bounds
 from podline.data.images.layout import opened
 from podline.data.images.listing import ListedFile
@@ -104,10 +105,12 @@ def parquet_rows(file: ListedFile, columns: Sequence[str], at_once: int) -> Iter
 
 
 def holds_bytes(kind: pa.DataType) -> bool:
-    """Return whether values of a Parquet type may be encoded images."""
+    """Return whether values of a Parquet type may be encoded images; a part without values may lack the type."""
     if pa.types.is_struct(kind):
         return kind.get_field_index("bytes") >= 0 and holds_bytes(kind.field("bytes").type)
-    return _is_list_of_numbers(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return _is_list_of_numbers(kind) or any(
+        test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_null)
+    )
 
 
 def _is_list_of_numbers(kind: Any) -> bool:
@@ -132,7 +135,9 @@ def _records(table: ListedFile) -> Iterator[Row]:
     for number, values in lines:
         while len(values) > len(names) and not values[-1].strip():
             values.pop()
-        wrong = f"has {len(values)} values vs {len(names)} columns" if len(values) != len(names) else ""
+        wrong = (
+            f"has {plural(len(values), 'value')} vs {plural(len(names), 'column')}" if len(values) != len(names) else ""
+        )
         yield Row(f"{table.name}:{number}", dict(zip(names, values, strict=False)), wrong)
 
 

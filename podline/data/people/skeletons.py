@@ -92,7 +92,7 @@ def joints_of(summary: Summary, wanted: str) -> Joints:
 def _names(summary: Summary, category: Mapping[str, Any], values: int) -> tuple[str, ...]:
     given = category.get("keypoints") or []
     if values % 3 or not isinstance(given, list) or len(given) not in (0, values // 3):
-        told = f"{len(given)} names" if isinstance(given, list) else shortened(given)
+        told = plural(len(given), "name") if isinstance(given, list) else shortened(given)
         raise SourceError(
             f"{summary.file}: category {shortened(category.get('name'))} has {told} of keypoints, but its annotations "
             f"have {values / 3:g} joints; correct the category in the file"

@@ -16,8 +16,10 @@ from podline.data.shown import shortened
 _NO_LETTERS = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 # Persian, the scripts of India and emojis join or separate letters by these.
 _JOINERS = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
-_WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)(?:[.,][0-9]*)?(?:[eE][+-]?[0-9]{1,2})?")
-_ZEROS = re.compile(r"0*([0-9]+?)(?:[.,]0*)?")
+# A comma before three digits may group thousands; any other is a decimal comma.
+_DECIMALS = r"(?:\.[0-9]*|,(?![0-9]{3}(?![0-9]))[0-9]*)?"
+_WHOLE = re.compile(rf"[+-]?(?:0|[1-9][0-9]*){_DECIMALS}(?:[eE][+-]?[0-9]{{1,2}})?")
+_ZEROS = re.compile(rf"0*([0-9]+?){_DECIMALS.replace('[0-9]*', '0*')}")
 _ACCENTS = re.compile("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]")  # also joiners and variation selectors
 _BLANKS = re.compile(r"(?<=[^\W\d_])[\s_-]+(?=[^\W_])|(?<=\d)[\s_-]+(?=[^\W\d_])")
 _PAIRS = 3  # pairs of class names in a warning
@@ -69,7 +71,7 @@ def problem_of(name: str) -> str:
 def whole_numbers(names: Iterable[str]) -> dict[str, str]:
     """Map each name to its number as text, ``1.0`` → ``1``; return an empty dict if any is not a whole number.
 
-    A name with leading zeros is not a number.
+    A name with leading zeros, or with a comma that may group thousands (``1,000``), is not a number.
     """
     numbers = dict[str, str]()
     for name in names:

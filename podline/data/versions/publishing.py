@@ -32,6 +32,7 @@ from podline.documents.manifest import (
     read_manifest,
     shard_record,
 )
+from podline.documents.reading import read_model
 from podline.documents.versions import Version, extension, publish_version, versions
 from podline.stages.completed import complete
 from podline.stages.specs import ConvertResult, ConvertSpec
@@ -92,7 +93,11 @@ def publish_dataset(
         StoreUnavailableError: the base was deleted meanwhile.
     """
     names = (f"{folder}/{shard_record(plan.file)}" for plan in plans)
-    shards = map(WrittenShard.model_validate, in_order(store.read_json, names, store.parallel))
+
+    def written_shard(name: str) -> WrittenShard:
+        return read_model(store, name, WrittenShard, "a shard's record", "delete it and convert again")
+
+    shards = in_order(written_shard, names, store.parallel)
     written, base = written_splits(plans, shards), growth.base.fingerprint if growth.base else ""
     publish_names(store, folder, source.names())
     splits, sums = growth.infos(written, truths)

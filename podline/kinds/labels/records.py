@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from podline.base.arrays import Array, Arrays
 from podline.data.images.settings import MARKS
 from podline.data.shown import shortened
 from podline.data.sources.class_names import problem_of
+from podline.data.texts import literal
 from podline.documents.feature import Feature
 from podline.documents.manifest import Manifest
 from podline.kinds.classification.records import ClassTargets
@@ -108,6 +108,6 @@ def _list_in(text: str) -> list[Any]:
     except (ValueError, RecursionError):
         pass
     try:
-        return ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return literal(text)
+    except ValueError:
         raise ValueError(f'has the labels {shortened(text)}, expected a list such as ["cat", "dog"]') from None

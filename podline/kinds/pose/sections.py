@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from podline.base.drawing.drawing import ACCENT, MUTED, chart
 from podline.base.drawing.svg import Svg
 from podline.base.figures import count, percent
+from podline.base.plurals import plural
 from podline.compare.settings import NONE
 from podline.documents.any_evaluation import Scored
 from podline.documents.manifest import TRAINING
@@ -86,8 +87,7 @@ def _gallery(run: RunFacts, *, seen: bool) -> Iterator[Block]:
 
 def _pair(picture: JudgedPicture, skeleton: Skeleton) -> Picture:
     scale, of = _LONGER_SIDE / max(picture.image.shape[:2]), picture.figures
-    plural = "s" if of.false_alarms > 1 else ""
-    alarms = f", {count(of.false_alarms)} false alarm{plural}" if of.false_alarms else ""
+    alarms = f", {plural(of.false_alarms, 'false alarm')}" if of.false_alarms else ""
     about = f"{of.found} of {of.people} found{alarms}, quality {of.quality:.2f}"
     found, wanted = (
         photo_uri(with_skeletons(picture.image, poses, skeleton, scale)) for poses in (picture.found, picture.wanted)
@@ -196,7 +196,7 @@ def _threshold(evaluation: PoseEvaluation) -> str:
     apart = "" if evaluation.split == chosen.chosen_on else "; the judged images did not influence it"
     return (
         f"Results are drawn and counted from a score of {judged.score:.3f} on. This threshold has the best F1 on "
-        f"{count(chosen.images)} images of the {chosen.chosen_on} split{apart}. "
+        f"{plural(chosen.images, 'image')} of the {chosen.chosen_on} split{apart}. "
         f"On the {evaluation.split} split, {count(judged.right)} of {count(judged.people)} instances are found with "
         f"this threshold at OKS 0.5 (recall {percent(judged.recall)}), "
         f"and {count(judged.kept - judged.right)} of {count(judged.kept)} results are false alarms "

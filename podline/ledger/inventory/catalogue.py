@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from podline.base.errors import SettingsError, StoreError
 from podline.base.progress import Reporter
-from podline.documents.completion import Completion, completion_name, read_completion
+from podline.documents.completion import Completion, completion_name, read_completion, read_result, result_in
 from podline.documents.manifest import MANIFEST, Manifest, dataset_folder, read_manifest
 from podline.documents.reading import read_model
 from podline.documents.versions import version_of, versions
@@ -148,7 +148,7 @@ def remarks(store: Store, folder: str, manifest: Manifest) -> list[str]:
     """
     conversion = None
     if store.exists(completion_name(folder, CONVERT.name)):
-        conversion = ConvertResult.model_validate(read_completion(store, folder, CONVERT.name).result)
+        conversion = read_result(store, folder, CONVERT.name, ConvertResult)
     check, contradicting = (conversion.official, conversion.contradicting) if conversion else (None, {})
     converted = {split.name: split.records for split in manifest.splits}
     return official.remarks(manifest.dataset, converted, manifest.quarantined, check, contradicting)
@@ -177,7 +177,7 @@ def train_result(store: Store, run: str) -> TrainResult:
     record = completion_of(store, run, TRAIN.name)
     if record is None:
         raise StoreError(f"{store.uri}: run {run} is not finished; finish it with `podline train {run}`")
-    return TrainResult.model_validate(record.result)
+    return result_in(store, f"runs/{run}", record, TrainResult)
 
 
 def _require_run(store: Store, name: str) -> None:

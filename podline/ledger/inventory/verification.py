@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from podline.base.errors import PodlineError
+from podline.base.errors import ArtifactError, PodlineError
 from podline.base.plurals import plural
 from podline.base.progress import Reporter
 from podline.data.people.truth import truth_name
@@ -24,6 +24,7 @@ from podline.documents.completion import Artifact, Completion, completion_name, 
 from podline.documents.corrections import FORGOTTEN, REVIEWS
 from podline.documents.manifest import MANIFEST, SHARD_RECORDS, Manifest, shard_record, stored_name
 from podline.documents.origins import ORIGIN
+from podline.documents.reading import validated
 from podline.documents.versions import FIRST_IMAGES, VERSIONS
 from podline.ledger import ledger
 from podline.store.contract import INDEX, Listed, Store, holding_of
@@ -129,19 +130,22 @@ class _Verification:
 
     def _take(self, name: str, document: Any) -> None:
         """Collect the files that a completion record or a manifest lists."""
+        where = self.store.where(name)
         try:
             if _is_manifest(name):
-                folder, manifest = name.removesuffix(f"/{MANIFEST}"), Manifest.model_validate(document)
+                folder = name.removesuffix(f"/{MANIFEST}")
+                manifest = validated(document, Manifest, where, "a manifest", "convert the data again")
                 self.manifests[name] = manifest
                 named: Iterable[Artifact] = (
                     Artifact(name=stored_name(folder, item.file), bytes=item.bytes, sha256=item.sha256)
                     for item in manifest.files
                 )
             else:
-                record = Completion.model_validate(document)
+                remedy = "run the stage again"
+                record = validated(document, Completion, where, "a completion record", remedy)
                 named = (*record.artifacts, *record.beside)
-        except ValueError as error:
-            self._problem(name, f"{self.store.where(name)} has invalid fields: {' '.join(str(error).split())}")
+        except ArtifactError as error:
+            self._problem(name, str(error))
             return
         for artifact in named:
             self.named.setdefault(artifact.name, []).append((artifact, name))

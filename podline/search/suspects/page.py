@@ -48,7 +48,7 @@ def _expected(document: SuspectsDocument) -> Iterator[Block]:
             "split": split.split,
             "labels": figures.count(split.examples),
             "suspects": figures.count(len(split.suspects)),
-            "wrong among the suspects": "none expected" if split.precision is None else _share(split.precision),
+            "wrong among the suspects": "no suspects" if split.precision is None else _share(split.precision),
             "wrong in the whole split": "{value:.0f} [{low:.0f}, {high:.0f}]".format(**dict(split.expected)),
             "near-duplicates with other labels": figures.count(len(split.pairs)),
         }

@@ -39,6 +39,7 @@ from podline.champions.serving.model import Follower, Served, load_served
 from podline.champions.serving.server import MAX_BODY, MAX_CONNECTIONS
 from podline.cli import cli
 from podline.commands.models import _spec as spec_of
+from podline.contract.picture_reader import PictureReader
 from podline.documents import champions
 from podline.documents.champions import Candidate
 from podline.kinds.classification.guesses import Guesses
@@ -385,7 +386,8 @@ def full(*_: object) -> None:
 @pytest.mark.parametrize(("tells", "most"), [("classes", 5), ("labels", None)])
 def test_an_answer_has_the_five_most_probable_classes_but_every_label(tells: str, most: int | None) -> None:
     signature = SimpleNamespace(structured_input_signature=((), {"images": tf.TensorSpec((None, 8, 8, 3), tf.uint8)}))
-    told = SimpleNamespace(tells=tells, said=lambda *asked: SimpleNamespace(classes=None, answer=asked[-1]))
+    usual = PictureReader.most.fget(SimpleNamespace(tells=tells))
+    told = SimpleNamespace(tells=tells, most=usual, said=lambda *asked: SimpleNamespace(classes=None, answer=asked[-1]))
     assert Served(1, "t-1", signature, told, None, None).answers({"out": np.zeros((1, 9))}) == [most]
 
 

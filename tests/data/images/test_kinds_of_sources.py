@@ -116,6 +116,10 @@ READ: dict[str, Read] = {
     "numbers with zeros behind": Read(
         texts("a.tsv", "image\tlabel", *rows("3", "3.00", "5e0", form="{at}.png\t{label}")), {"3": 16, "5": 8}
     ),
+    "a comma that may group thousands": Read(
+        texts("a.tsv", "image\tlabel", *rows("1", "1,000", "2,000", form="{at}.png\t{label}")),
+        {"1": 8, "1,000": 8, "2,000": 8},
+    ),
     "leading zeros": Read(
         texts("a.csv", "image,label", *rows("007", "7", "8")), {"007": 8, "7": 8, "8": 8}, "'007' and '7'.*one name"
     ),
@@ -124,6 +128,26 @@ READ: dict[str, Read] = {
         texts("a.jsonl", *rows("cat", "dog", form='{{"image": "{at}.png", " label ": "{label}"}}'))
     ),
     "blanks in names of Parquet": Read(parquet("a.parquet", **{" label ": ["cat", "dog"]})),
+    "a column of bytes without values": Read(
+        both(
+            lambda folder: folder.mkdir(),
+            lambda folder: pq.write_table(
+                pa.table({"image": pa.nulls(9, pa.binary()), "size": [*range(9)]}), folder / "a.parquet"
+            ),
+            texts("labels.csv", "image,label", *rows("cat", "dog")),
+        ),
+        line="a.parquet is not read.*none for labels",
+    ),
+    "a part without rows": Read(
+        both(parquet("0.parquet", label=["cat", "dog"]), parquet("1.parquet", 0, 0, label=["cat"]))
+    ),
+    "a table beside images": Read(
+        both(
+            texts("labels.csv", "image,label", "a.png,cat", images=[".hidden"]),
+            parquet("a.parquet", label=["cat", "dog"]),
+        ),
+        line="labels.csv is not read.*another table has the images",
+    ),
     "bytes without a name": Read(parquet("a.parquet", **{"": [b"x" * 99], "label": ["cat", "dog"]})),
     "a column that the first row omits": Read(
         texts(
@@ -441,6 +465,7 @@ def check(column: str, *values: Any) -> None:
         ("cat,indoor", "cat,outdoor", "dog,indoor", "dog,outdoor"),
         ("5.0", "4.5") * 20 + ("1.0",),
         ("cat", "dog", ["cat"]),
+        ("cat", "dog", "[{[]: 1}]"),
     ],
 )
 def test_names_of_classes_are_taken_as_they_are(values: Sequence[Any]) -> None:

@@ -199,6 +199,22 @@ def test_columns_and_folder_that_are_given(tmp_path: Path) -> None:
             opened(folder, **given | changes)
 
 
+@pytest.mark.parametrize("ending", [".png", ""])
+def test_a_table_of_bare_names_says_the_folder_of_its_images(tmp_path: Path, ending: str) -> None:
+    same = {name: {f"{Path(file).stem}.png": data for file, data in files.items()} for name, files in images().items()}
+    folder = as_table(tmp_path / "raw", same)
+    expected, file = records(opened(folder)), folder / "labels.csv"
+    file.write_text(file.read_text().replace("all/", "").replace(".png", ending))
+    (folder / "all").rename(folder / "train")
+    (folder / "sample_submission.csv").write_text("file_name,label\n900,cat\n")
+    (folder / "test").mkdir()
+    (folder / "test" / "900.png").write_bytes(encoded(drawn(900)))
+    with pytest.raises(SourceError, match=rf"none of the 60 files .* exists, such as \d+{ending}; .*images=train$"):
+        opened(folder)
+    source = opened(folder, images="train")
+    assert (records(source), source.read) == (expected, 60), "what only the table without labels names is not read"
+
+
 def test_images_that_a_table_does_not_name_count_as_left_out(tmp_path: Path) -> None:
     folder = table(tmp_path)
     expected = records(opened(folder))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from parsing_here import parsing_here
@@ -159,7 +160,9 @@ def test_its_page_has_every_label_and_its_export_is_judged_by_them(
     assert result.exported > 0.8
 
 
-def test_it_names_the_labels_of_pictures(store: Store, runs: list[Finished], tmp_path: Path) -> None:
+def test_it_names_the_labels_of_pictures(
+    store: Store, runs: list[Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     images = drawn(60)[-20:]
     for image in images:
         (tmp_path / image.name).write_bytes(image.data)
@@ -171,3 +174,8 @@ def test_it_names_the_labels_of_pictures(store: Store, runs: list[Finished], tmp
     assert any(line.endswith(": none") for line in found.lines()[:-1]), "an image without any"
     everything = predict(spec.changed(threshold=0.0), silent()).pictures[0].classes
     assert len(everything or ()) == 3
+    monkeypatch.setattr("podline.contract.picture_reader._MOST", 1)  # classes of a classifier
+    for top, expected in ((None, 3), (2, 2)):
+        table = tmp_path / "answers.csv"
+        predict(spec.changed(threshold=0.0, table=str(table), top=top), silent())
+        assert sum(each.startswith("confidence") for each in pd.read_csv(table)) == expected

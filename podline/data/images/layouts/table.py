@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from podline.base.errors import SourceError
 from podline.base.frozen import is_object
-from podline.base.plurals import first_few
+from podline.base.plurals import first_few, plural
 from podline.data.images.columns import (
     NONE,
     Columns,
@@ -56,7 +56,9 @@ _METADATA = b"huggingface"
 # Names of tables with predicted labels: sample_submission.csv, predictions_2.csv, test-preds.csv.
 _NO_TRUTH = re.compile("submission|predict(?:ion|ed)|pseudo|(?<![a-z])(?:sample_?sub|preds?)(?![a-z])")
 _PREDICTIONS = "has predicted labels, judged by its name; if they are true, give the table itself as the source"
+_BESIDE = "names files, but another table has the images themselves"
 _PASSED = "is not read, nor are images that no other table names"
+_NO_FILE = "there is no such file"
 
 
 class ClassTable(NamedTuple):
@@ -125,8 +127,9 @@ class Tables(Layout):
                 their columns.
         """
         found, problems, unusable = list[ClassTable](), list[str](), list[tuple[str, str]]()
+        columns = _image_columns(files, settings)
         for file in files.ending(*ENDINGS):
-            images = _image_columns(file, settings) if file.ends(PARQUET) else []
+            images = columns.get(file, [])
             try:
                 found.append(_table(file, images, settings, is_asked=file.path == files.place))
             except SourceError as error:
@@ -137,7 +140,7 @@ class Tables(Layout):
                     unusable.append((file.name, str(error).removeprefix(file.path).lstrip(": ")))
         tables = [table for table in found if not table.passed]
         tables = [table for table in tables if table.has_images] or tables
-        passed = [table for table in found if table.passed]
+        passed = [table if table.passed else table._replace(passed=_BESIDE) for table in found if table not in tables]
         problems += [f"{table.file.path} {table.passed}" for table in passed]
         if problems and not tables:
             raise SourceError("; ".join(problems[:2]))
@@ -160,7 +163,7 @@ class Tables(Layout):
     def notes(self) -> Sequence[str]:
         """Return a line for each table of images that is not read, for tables read as one, and for one with one label.
 
-        Other tables beside the images are omitted.
+        Tables without files or without labels are omitted.
         """
         lines = [f"{printable(table.file.name)} {_PASSED}: it {table.passed}" for table in self.passed]
         lines += [f"{printable(name)} {_PASSED}: {problem}" for name, problem in self.unusable]
@@ -179,7 +182,9 @@ class Tables(Layout):
         """Return whether a file is a table that is read or passed over, or is named in one."""
         if super().reads(file) or self.tables[0].has_images:
             return super().reads(file)
-        return hash(self.around.relative(file.path)) in self._rows
+        inside = self.around.relative(file.path)
+        is_of_others = inside == file.path and hash(PurePosixPath(file.name).stem) in self._passed_stems
+        return is_of_others or hash(inside) in self._rows
 
     def items(self) -> Iterator[Item]:
         """Yield an item for each row of each table, or for each file with all its labels if images may have several.
@@ -222,12 +227,48 @@ class Tables(Layout):
 
     @cached_property
     def _rows(self) -> Counter[int]:
-        """Return hash of an item's key → number of rows in tables with labels; 0 for files that only others name."""
-        rows = Counter(hash(item.key) for item in self._items(self.tables, self.said))
+        """Return hash of an item's key → number of rows in tables with labels; 0 for files that only others name.
+
+        Raises:
+            SourceError: labels are not classes, or no file of a row exists.
+        """
+        rows, absent, is_any_found = Counter[int](), "", False
+        for item in self._items(self.tables, self.said):
+            rows[hash(item.key)] += 1
+            absent = absent or item.key
+            is_any_found |= item.reason != _NO_FILE
         self._check_labels()
-        passed = (table for table in self.passed if table.columns.file and not table.has_images)
-        rows.update({hash(item.key): 0 for item in self._items(passed)})
+        if absent and not is_any_found:
+            raise SourceError(
+                f"{self.tables[0].file.path}: none of the {plural(rows.total(), 'file')} in its column "
+                f"{self.tables[0].columns.file} exists, such as {printable(absent)}; {self._remedy(absent)}"
+            )
+        rows.update({hash(item.key): 0 for item in self._items(self._passed_names)})
         return rows
+
+    def _remedy(self, absent: str) -> str:
+        """Return which folder of images to set if a folder has a file with the name of an absent one."""
+        names = {absent, posixpath.basename(absent)}
+        for file in self.around:
+            parts = PurePosixPath(file.name)
+            tails = {str(PurePosixPath(*parts.parts[at:])): at for at in range(1, len(parts.parts))}
+            tails |= {str(PurePosixPath(tail).with_suffix("")): at for tail, at in tails.items() if file.is_image}
+            if at := min((tails[name] for name in names & {*tails}), default=0):
+                return f"give --set conversion.images={posixpath.join(self.settings.images, *parts.parts[:at])}"
+        return "correct these names, or set conversion.images to the folder of the images"
+
+    @property
+    def _passed_names(self) -> list[ClassTable]:
+        """Return the tables of file names that are not read."""
+        return [table for table in self.passed if table.columns.file and not table.has_images]
+
+    @cached_property
+    def _passed_stems(self) -> frozenset[int]:
+        """Return hashes of the names, without folder and extension, that only tables without labels name.
+
+        Their images may be outside of the folder ``conversion.images``.
+        """
+        return frozenset(hash(PurePosixPath(item.key).stem) for item in self._items(self._passed_names))
 
     def _repeated(self) -> dict[str, list[Item]]:
         """Return file → items for files with several rows.
@@ -293,7 +334,7 @@ def _unusable(path: str, files: Sequence[ListedFile]) -> str:
     if path.startswith(("../", "/")):
         return "lies outside of the source"
     if not files:
-        return "there is no such file"
+        return _NO_FILE
     return "" if files[0].bytes >= 0 else "cannot be read as a file"
 
 
@@ -330,23 +371,39 @@ def _table(file: ListedFile, images: Sequence[str], settings: ImagesSettings, *,
     return ClassTable(file, columns, bool(images), _class_names(file, columns.label) if images else ())
 
 
-def _image_columns(file: ListedFile, settings: ImagesSettings) -> list[str]:
-    """Return the columns of a Parquet file that contain images; if the settings name one of them, only that column."""
-    fitting = [name for field in schema_of(file) if (name := cleaned(field.name)) and holds_bytes(field.type)]
-    found = [name for name in fitting if _are_images(file, name)]
-    return [settings.file_column] if settings.file_column in found else found
+def _image_columns(files: Files, settings: ImagesSettings) -> dict[ListedFile, list[str]]:
+    """Return Parquet file → its columns with images; if the settings name one of them, only that column.
+
+    A column without values counts if it has images in another file.
+    """
+    fitting = {
+        file: {
+            name: _are_images(file, name)
+            for field in schema_of(file)
+            if (name := cleaned(field.name)) and holds_bytes(field.type)
+        }
+        for file in files.ending(PARQUET)
+    }
+    known = {name for columns in fitting.values() for name, images in columns.items() if images}
+    found = {
+        file: [name for name, images in columns.items() if images or (images is None and name in known)]
+        for file, columns in fitting.items()
+    }
+    given = settings.file_column
+    return {file: [given] if given in columns else columns for file, columns in found.items()}
 
 
-def _are_images(file: ListedFile, column: str) -> bool:
+def _are_images(file: ListedFile, column: str) -> bool | None:
     """Return whether a column contains images, not texts stored as bytes (Impala, Spark) or short lists of numbers.
 
-    The first value decides; a column without values counts as images.
+    The first value with bytes decides; None if there is none.
     """
     values = (row[column] for row in parquet_rows(file, [column], _IMAGES))
-    first = next((value for value in values if value is not None), {})
-    data = _bytes_of(first)
+    value, data = next(((value, data) for value in values if (data := _bytes_of(value)) is not None), (None, None))
+    if data is None:
+        return None
     try:
-        return is_object(first) or (data is not None and len(data) >= _LEAST and not data.decode().isprintable())
+        return is_object(value) or (len(data) >= _LEAST and not data.decode().isprintable())
     except UnicodeDecodeError:
         return True
 

@@ -17,7 +17,7 @@ from pydantic import AliasPath, BaseModel, Field, NonNegativeInt
 
 from podline.base.errors import SourceError
 from podline.base.frozen import is_object
-from podline.base.plurals import first_few
+from podline.base.plurals import first_few, plural
 from podline.data import bounds
 from podline.data.images.items import SPLIT_NAMES, Item, Place
 from podline.data.images.layout import Layout, opened
@@ -182,7 +182,8 @@ def _lines(file: ListedFile, classes: int) -> tuple[str, ...]:
         names = tuple(map(cleaned, Path(file.path).read_text("utf-8").split("\n")))
     names = names[:-1] if names[-1] == "" else names
     if len(names) != classes:
-        raise SourceError(f"{file.path} has {len(names)} lines vs {classes} classes in {FEATURES}; {_REMEDY}")
+        expected = plural(classes, "class", "classes")
+        raise SourceError(f"{file.path} has {plural(len(names), 'line')} vs {expected} in {FEATURES}; {_REMEDY}")
     return names
 
 
@@ -230,7 +231,9 @@ def _shards(said: _Info, beside: Mapping[str, ListedFile]) -> list[Shard]:
     for split in said.splits:
         count = len(split.lengths)
         if count > len(beside):
-            raise SourceError(f"{info} lists {count:,} shards vs {len(beside):,} files beside it; {_REMEDY}")
+            raise SourceError(
+                f"{info} lists {plural(count, 'shard')} vs {plural(len(beside), 'file')} beside it; {_REMEDY}"
+            )
         for at, records in enumerate(split.lengths):
             file = f"{said.name}-{split.name}.tfrecord-{at:05}-of-{count:05}"
             file = file if file in beside else file.removesuffix(f"-of-{count:05}")  # TFDS's SequentialWriter omits it
@@ -263,7 +266,7 @@ def _records(shard: Shard) -> Iterator[tuple[int, bytes]]:
             yield place + HEADER_BYTES, record
             place, count = place + HEADER_BYTES + size + 4, count + 1
     if count != shard.records:
-        raise SourceError(f"{shard.file.path} has {count:,} records vs {shard.records:,} in {INFO}; {_REMEDY}")
+        raise SourceError(f"{shard.file.path} has {plural(count, 'record')} vs {shard.records:,} in {INFO}; {_REMEDY}")
 
 
 def _only(values: Sequence[Value]) -> Value | None:
