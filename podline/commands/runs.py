@@ -174,7 +174,9 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
 
     if len(chosen) > 2:
         raise SettingsError(f"got {len(chosen)} runs, expected one or two with --why")
-    run, *others = (name if store.exists(f"runs/{name}/{SPEC}") else entry_of(store, name).run for name in chosen)
+    run, *others = (
+        name if store.exists(f"runs/{name}/{SPEC}") else entry_of(store, name).run or name for name in chosen
+    )
     decision = None if others else read_promotion(store, f"runs/{run}")
     other = others[0] if others else decision.reference if decision else ""
     if not other:
