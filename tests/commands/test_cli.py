@@ -223,8 +223,10 @@ def test_a_spec_that_is_shown_can_be_given_back(podline, tmp_path: Path) -> None
     spec = tmp_path / "spec.json"
     spec.write_text(shown.out)
     again = podline("convert", "--spec", spec, "--show-spec")
-    assert again.out == shown.out
+    assert again.out == podline("convert", "--spec", spec, "--show-spec", "--root", tmp_path).out == shown.out
     assert json.loads(shown.out)["workers"] == 3
+    other = podline("convert", "--spec", spec, "--show-spec", "--root", tmp_path / "other")
+    assert (other.code, f"with a spec for {tmp_path}; leave --root out" in other.err) == (2, True)
 
     spec.write_text(shown.out.replace('"seed"', '"sed"'))
     answer = podline("convert", "mnist", "--spec", spec, "--side", "64", "--json")
