@@ -191,12 +191,14 @@ def _some_images(case: _Case) -> Any:
 def _against(entries: list[Crowned], spec: PromoteSpec) -> tuple[Crowned | None, Crowned | None]:
     """Return the champion before this model, and the entry that already made this model the champion; each may be None.
 
-    The second is not None if the model is promoted again, or a promotion was killed after writing its entry.
+    The second is not None if the model is promoted again, or a promotion was killed after writing its entry. With
+    ``--anyway``, a champion that is not the reference gets a new entry.
     """
     line = champions.standing(entries)
-    if line and (line[-1].run, line[-1].weights_sha256) == (spec.run, spec.weights_sha256):
-        return (line[-2] if len(line) > 1 else None), line[-1]
-    return (line[-1] if line else None), None
+    before = next((entry for entry in reversed(line) if entry.run != spec.run), None)
+    reference = reference_of(line)
+    again = line and line[-1].run == spec.run and not (spec.anyway and reference and reference.run != spec.run)
+    return before, line[-1] if again else None
 
 
 def _sanity(case: _Case) -> list[Check]:

@@ -6,6 +6,7 @@ Also parameter types for numbers, and the printing of results.
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import math
 import re
@@ -291,6 +292,25 @@ def in_store(command: Callable[..., None], *, deletes: bool = False) -> Callable
         command(existing_store(options, deletes=deletes), **options)
 
     return in_order(store_options, json_option)(run)
+
+
+def checked_first(check: Callable[..., None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that checks options of a command before :func:`in_store` opens the store.
+
+    Args:
+        check: raises a SettingsError; its parameters are named like the options.
+    """
+    names = [*inspect.signature(check).parameters]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**options: Any) -> None:
+            check(*(options[name] for name in names))
+            command(**options)
+
+        return run
+
+    return decorate
 
 
 deleting_in_store = functools.partial(in_store, deletes=True)

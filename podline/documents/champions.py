@@ -202,13 +202,13 @@ def roll_back(store: Store, recipe: str, reason: str = "") -> Crowned:
     """
     entries = history(store, recipe)
     line = standing(entries)
-    if len(line) < 2:
+    to = next((entry for entry in reversed(line) if entry.run != line[-1].run), None)
+    if to is None:
         there = f"{line[0].run} is the first champion" if line else "the recipe has no champion"
         raise StoreError(
             f"{store.where(f'{FOLDER}/{recipe}')}: {there}, so there is no previous champion to roll back to; "
             "promote a run instead"
         )
-    to = line[-2]
     candidate = Candidate(to.run, to.weights_sha256, to.dataset, to.fingerprint, to.reference)
     return crown(store, recipe, candidate, entries[-1], "rolled back", reason)
 
@@ -217,8 +217,8 @@ def standing(entries: list[Crowned]) -> list[Crowned]:
     """Return the champions that were not rolled back, the current one last."""
     line: list[Crowned] = []
     for entry in entries:
-        if entry.action == "rolled back":
-            line.pop()
-        else:
+        if entry.action != "rolled back":
             line.append(entry)
+        while line and line[-1].run != entry.run:  # a champion that became the reference later has two entries
+            line.pop()
     return line

@@ -146,6 +146,12 @@ def _require_data_format(settings: ModelSettings) -> None:
 
 def _made(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> keras.Model:
     """Return the network that the model's function builds, a functional model from images to logits (n, classes)."""
+    # Here, since layers that a module makes at its import would otherwise change the names of the first network.
+    if isinstance(MODELS.load(settings.kind), keras.Model):
+        raise SettingsError(
+            f"{MODELS.title(settings.kind)} is a keras.Model, expected a function that returns "
+            "one, from (image_shape, classes, settings)"
+        )
     with fresh_names(), policy_of_layers(POLICIES["float32"]):
         network = MODELS.make(settings, image_shape, classes, settings)
     if not (isinstance(network, keras.Model) and has_graph(network)):

@@ -37,6 +37,10 @@ MLFLOW = "mlflow:"
 NOT_SETTINGS = frozenset({_SETTINGS_FILE, PAGES_SECRET, "PODLINE_REAL_DATA"})
 
 
+# A year, in seconds: far more than any wait; the system cannot wait for an infinite time.
+_LONGEST = 31_536_000
+
+
 class StoreSettings(Frozen):
     """Settings of the store; most are for a store in a bucket. Times are in seconds."""
 
@@ -45,13 +49,19 @@ class StoreSettings(Frozen):
     )
     cache_limit: int = Field(default=50_000_000_000, gt=0, description="the largest total size of the copies, in bytes")
     parallel: int = Field(default=8, ge=1, le=64, description="the number of parallel downloads")
-    deadline: float = Field(default=120.0, gt=0, description="the time limit for a request with all retries")
+    deadline: float = Field(
+        default=120.0, gt=0, le=_LONGEST, description="the time limit for a request with all retries"
+    )
     patience: float = Field(
-        default=1800.0, ge=0, description="the time that training continues while the store does not answer"
+        default=1800.0,
+        ge=0,
+        le=_LONGEST,
+        description="the time that training continues while the store does not answer",
     )
     lease: float = Field(
         default=60.0,
         gt=0,
+        le=_LONGEST,
         description="how long the process that writes a run may be silent until another machine takes over; also for a "
         "store in a folder",
     )
@@ -144,7 +154,9 @@ class Settings(Frozen):
         le=65000,
         description="the port of the first of several hosts; host i listens on this port + i",
     )
-    silence: float = Field(default=900.0, gt=0, description="a stage counts as hung after this time without progress")
+    silence: float = Field(
+        default=900.0, gt=0, le=_LONGEST, description="a stage counts as hung after this time without progress"
+    )
     hang_factor: float = Field(
         default=20.0, gt=1, description="a training counts as hung after this multiple of its usual time between events"
     )
@@ -153,14 +165,16 @@ class Settings(Frozen):
         gt=0,
         description="a training does not count as hung before this time; see docs/reference/findings.md#a-hang",
     )
-    grace: float = Field(default=30.0, ge=0, description="the time that a terminated stage has to save its work")
-    stage_timeout: float | None = Field(default=None, gt=0, description="the time limit of a stage")
+    grace: float = Field(
+        default=30.0, ge=0, le=_LONGEST, description="the time that a terminated stage has to save its work"
+    )
+    stage_timeout: float | None = Field(default=None, gt=0, le=_LONGEST, description="the time limit of a stage")
     train_lock: str = Field(
         default="/tmp/podline-train.lock",  # noqa: S108
         description="the lock file of trainings, which run one at a time; empty: no lock; see docs/how-to/train.md",
     )
     server_timeout: float = Field(
-        default=300.0, gt=0, description="the time limit for the start of the embedded Prefect server"
+        default=300.0, gt=0, le=_LONGEST, description="the time limit for the start of the embedded Prefect server"
     )
     parse_limits: float = Field(
         default=1.0,
@@ -309,12 +323,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def _from_file(file: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
+        given = flat(values)
     except OSError as error:
         raise SettingsError(f"settings file {file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"settings file {file} is not TOML: {error}") from error
     known = keys()
-    for key, value in flat(values).items():
+    for key, value in given.items():
         if any(name.startswith(f"{key}.") for name in known):
             raise SettingsError(f"settings file {file}: {key} = {value!r}: expected a table, [{key}]")
         if key not in known:

@@ -69,6 +69,8 @@ _PASSING = frozenset(
 # Modes of the scratch folder: for the owner only, or for the group that shares the store.
 _PRIVATE, _SHARED = 0o700, 0o770
 _marking = threading.RLock()
+LOST = "put it back, or run the command that writes it"
+_REMEDIES = {errno.ENOENT: f"; {LOST}", errno.EISDIR: f"; move the folder away, then {LOST}"}
 
 
 @contextlib.contextmanager
@@ -86,8 +88,9 @@ def explained(action: str, path: Path | str) -> Generator[None, None, None]:
             raise StoreUnavailableError(
                 f"cannot {action} {path}: {error.strerror}; the file system does not respond properly, check its server"
             ) from error
+        remedy = _REMEDIES.get(error.errno or 0, "") if action == "read" else ""
         raise refused(action, path, error) or StoreError(
-            f"cannot {action} {path}: {error.strerror or error}"
+            f"cannot {action} {path}: {error.strerror or error}{remedy}"
         ) from error
 
 

@@ -115,6 +115,14 @@ def test_a_sheet_of_a_recipe_in_a_file_is_in_the_store(
         ("models export sample gs://bucket/models", "gs://bucket/models is not on this machine; give a local path"),
         ("data check gone", "gone does not exist"),
         ("models list --root nope", "nope does not exist"),
+        ("runs delete --root nope", "got neither runs nor --days, or both"),
+        ("runs compare a --root nope", "got one run, a, expected two or more"),
+        ("runs compare a b c --why --root nope", "got 3 runs, expected one or two with --why"),
+        ("runs nights --metrics a.prom --out a.html --root nope", "got --metrics and --out"),
+        ("data show mnist --deep --root nope", "got --deep without --verify"),
+        ("data show mnist@1..2 --record 1.png --root nope", "got --record with two versions"),
+        ("data correct images.a --record 1.png --root nope", "got neither --label nor --drop"),
+        ("data forget images.a --prove a.png --dry-run --root nope", "got --prove with --key"),
     ],
 )
 def test_arguments_are_looked_at_before_tensorflow_and_before_a_store_is_made(

@@ -21,6 +21,7 @@ from podline import notebook
 from podline.base.errors import SettingsError, SourceError
 from podline.base.plurals import plural
 from podline.base.progress import Reporter, silent
+from podline.data.images.settings import ClassesSettings
 from podline.evaluation import pictures, predicting
 from podline.evaluation.forward import finished_model
 from podline.evaluation.grad_cam import place_weights, saliency
@@ -160,12 +161,13 @@ def test_a_folder_without_classes_is_answered_and_damaged_files_are_named(classi
     flat.mkdir()
     for key in keys:
         (tmp_path / "raw" / key).rename(flat / Path(key).name)
+    monkeypatch.setattr(predicting.Predictor, "layouts", lambda _: ClassesSettings(images="of the training"))
     result = run(spec_of(classifier, tmp_path / "out", str(flat)), silent())
     assert [found.file for found in result.pictures] == [f"{place:02}.png" for place in range(1, 6)]
     assert result.summary[0].startswith("left out: 00.png is truncated")
     with pytest.raises(SourceError, match=r"is not a source of images: it holds 1 \.txt"):
         run(spec_of(classifier, tmp_path / "out", str(tmp_path / "raw" / "notes.txt")), silent())
-    with pytest.raises(SettingsError, match=r"got a threshold for the classes of .*, which need none"):
+    with pytest.raises(SettingsError, match=r"got a threshold for .*: the kind classification has none"):
         run(spec_of(classifier, tmp_path / "out", str(flat), threshold=0.5), silent())
     monkeypatch.setattr(predicting, "MOST_LISTED", 5)
     with pytest.raises(SettingsError, match=r"6 pictures, expected at most 5 without a table; .* --table "):
@@ -188,13 +190,6 @@ def test_in_a_notebook_pictures_are_files_or_arrays(network, classifier, tmp_pat
         with pytest.raises(SourceError, match=rf"^picture 1: got {bad.dtype} \({len(bad)}, 70, 3\), expected uint8 "):
             notebook.predict(classifier.run, classifier.root, [bad])
     assert named.prediction.classes is not None
-
-
-def test_a_threshold_has_no_effect_on_a_classifier_which_is_said(classifier, tmp_path):
-    file, told = picture(tmp_path, "a.png"), list[Any]()
-    result = run(spec_of(classifier, tmp_path / "out", file, threshold=0.9), Reporter("predict", told.append))
-    assert (result.threshold, len(result.pictures[0].classes or ())) == (None, len(CLASS_NAMES))
-    assert "the threshold of 0.9 has no effect: models of the kind classification have none" in told[0]["message"]
 
 
 def test_places_that_speak_for_the_answer_are_the_brightest() -> None:

@@ -101,13 +101,15 @@ class ExampleKind(ExampleHooks[A]):
         """Return the reader that fits pictures for a run's model and formats the answers.
 
         If ``threshold`` is None, the thresholds of labels are those of the run's evaluation, or 0.5 without evaluation.
-        Kinds without thresholds ignore ``threshold``, with a warning.
+
+        Raises:
+            SettingsError: a threshold is given, but the kind has none.
         """
         from podline.kinds.by_example.predicting import AnswerReader
 
         thresholds = np.empty(0)
         if threshold is not None and not self.read_by.has_thresholds:
-            raise SettingsError(f"got a threshold for the classes of {training.run}, which need none; leave it out")
+            raise SettingsError(f"got a threshold for {training.run}: the kind {self.name} has none; leave it out")
         if self.read_by.has_thresholds:
             thresholds = np.full(len(manifest.class_names), 0.5 if threshold is None else threshold)
             if threshold is None and store.exists(f"{training.folder}/{EVALUATION}"):
@@ -116,9 +118,6 @@ class ExampleKind(ExampleHooks[A]):
                 reporter.warn(
                     "labels need a probability of 50 %, since no evaluation chose thresholds; give --threshold"
                 )
-        elif threshold is not None:
-            reporter.warn(f"the threshold of {threshold:g} has no effect: models of the kind {self.name} have none")
-            threshold = None
         return AnswerReader(self, training.recipe, manifest, threshold, thresholds)
 
     def drawn(self, records: Arrays, manifest: Manifest) -> list[SheetPicture]:
