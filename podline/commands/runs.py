@@ -179,7 +179,9 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
     from podline.compare.known import evaluated  # noqa: PLC0415
     from podline.compare.lost import explain  # noqa: PLC0415
 
-    run, *others = (name if store.exists(f"runs/{name}/{SPEC}") else entry_of(store, name).run for name in chosen)
+    run, *others = (
+        name if store.exists(f"runs/{name}/{SPEC}") else entry_of(store, name).run or name for name in chosen
+    )
     decision = None if others else read_promotion(store, f"runs/{run}")
     other = others[0] if others else decision.reference if decision else ""
     if not other:

@@ -38,8 +38,7 @@ class Crowned(Frozen):
         fingerprint: fingerprint of this data set.
         reason: the reason that a person gave; may be empty.
         reference: whether the model became the reference: it was significantly better than the previous one, or was
-            promoted with ``--anyway``. The newest such entry that is not rolled back is the reference; without one, the
-            first champion.
+            promoted with ``--anyway``.
         time: Unix time.
         token: a unique value, so that two equal changes differ.
     """
@@ -172,7 +171,6 @@ def crown(
     Raises:
         OvertakenError: the champion has changed since the decision.
         StoreError: the entry cannot be written.
-        ArtifactError: the champion has changed, and the history is damaged.
     """
     entry = Crowned(
         number=before.number + 1 if before else 1,

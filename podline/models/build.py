@@ -38,8 +38,7 @@ def build_model(
         image_shape: (height, width, channels); for a network with published weights, a single channel is repeated to
             three.
         classes: number of logits.
-        mean: mean per channel, of pixels in 0…255, from the training split; see
-            :func:`podline.models.normalisation.pixels_of` for the networks and settings with constants of their own.
+        mean: mean per channel, of pixels in 0…255, from the training split, unless the settings have other constants.
         std: standard deviation per channel, of the same pixels; a constant channel (0) is centred, but not scaled.
         seed: seed of weights and dropout; see :func:`trainable_model`.
         precision: as in :func:`trainable_model`.

@@ -122,8 +122,7 @@ def _listed(files: Any) -> Any:
         ValueError: a path is relative; flows run in processes with other working folders.
     """
     files = _split(files)
-    for file in files if isinstance(files, list | tuple) else ():
-        # pydantic refuses any other type of value.
+    for file in files if isinstance(files, list | tuple) else ():  # pydantic refuses any other type
         if isinstance(file, str) and not Path(file).expanduser().is_absolute():
             raise ValueError(f"{file} is a relative path; give an absolute one")
     return files
@@ -159,9 +158,7 @@ class Settings(Frozen):
         default=900.0, gt=0, le=_LONGEST, description="a stage counts as hung after this time without progress"
     )
     hang_factor: float = Field(
-        default=20.0,
-        gt=1,
-        description="a training counts as hung after this multiple of its usual time between two reports",
+        default=20.0, gt=1, description="a training counts as hung after this multiple of its usual time between events"
     )
     hang_floor: float = Field(
         default=120.0,
@@ -203,9 +200,7 @@ class Settings(Frozen):
         default=StoreSettings(), description="settings of the store, mostly for a bucket: docs/how-to/bucket.md"
     )
     nights: NightSettings = Field(default=NightSettings(), description="the handling of failed nights")
-    pages: PageSettings = Field(
-        default=PageSettings(), description="the pages of the stores: their address, and which stores are served"
-    )
+    pages: PageSettings = Field(default=PageSettings(), description="the stores' pages: their address, and the stores")
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/how-to/tpu.md")
 
 
@@ -279,10 +274,7 @@ def variable_of(key: str) -> str:
 
 
 def variables(machine: Settings) -> dict[str, str]:
-    """Return environment variables with which :func:`load` returns these settings on another machine.
-
-    A table without values, such as an empty ``[tpu.machine]``, is lost.
-    """
+    """Return environment variables with which :func:`load` returns these settings, except for empty tables."""
     given = flat(machine.model_dump(mode="json", exclude_defaults=True))
     return {
         variable_of(key): ",".join(value) if isinstance(value, list) else str(value) for key, value in given.items()
@@ -298,9 +290,8 @@ def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsErro
         needed = [name for name, field in keys().items() if field.is_required() and f"{name}.".startswith(f"{key}.")]
         return SettingsError(f"{asks}: {', '.join(needed)} must be given as well")
     # A key in a list, such as recipes.0, has the source of the list.
-    ours = [source for given, source in sources.items() if given.startswith(key)]
-    ours += [source for given, source in sources.items() if key.startswith(f"{given}.")]
-    source = next(iter(ours), "settings")
+    ours = (source for given, source in sources.items() if given.startswith(key) or key.startswith(f"{given}."))
+    source = next(ours, "settings")
     value = "" if isinstance(problem.input, dict) else f" = {problem.input!r}"
     expected = f"; expected {keys()[key].description}" if problem.type == "string_pattern_mismatch" else ""
     return SettingsError(f"{source}: {key}{value}: {problem.msg}{expected}")

@@ -99,7 +99,6 @@ class BucketStore(Store):
         Raises:
             SettingsError: the URI is invalid.
             CredentialsError: this machine has no credentials.
-            StoreError: the cache's folder cannot be created.
         """
         bucket, prefix = split_uri(uri)
         settings = load().store
