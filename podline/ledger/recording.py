@@ -58,6 +58,8 @@ from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 # Not recorded: paths, which differ between copies of a store, URLs, which may contain a password; see environment for
 # the strategy.
 _LEFT_OUT = ("root", "store.cache", "strategy", "tracking", "launch")
+# Sections that a training applies to its other settings; they are None afterwards.
+_APPLIED = ("fit", "few")
 # Units of a duration: the settings of all but one are None.
 _UNITS = ("steps", "epochs", "share")
 
@@ -453,6 +455,8 @@ def overridden(recipe: Recipe) -> dict[str, Any]:
 def _is_switched_off(path: str, written: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
     """Return whether None replaces a value or a section, and not just a duration in another unit."""
     section, _, name = path.rpartition(".")
+    if path in _APPLIED:
+        return False
     if name in _UNITS and any(given.get(f"{section}.{unit}") is not None for unit in _UNITS):
         return False
     return any(value is not None and f"{each}.".startswith(f"{path}.") for each, value in written.items())
