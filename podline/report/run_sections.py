@@ -287,7 +287,7 @@ def changes(run: RunFacts) -> Iterator[Block]:
 @section("Model")
 def model(run: RunFacts) -> Iterator[Block]:
     """Show the model's layers and costs, and the recipe."""
-    yield Table.of_facts(_costs(run.model))
+    yield Table.of_facts(_costs(run.model, run.recipe))
     if run.recipe.init:
         yield Heading("Initial weights")
         yield Table.of_facts(read_initial_weights(run.store, run.spec.folder).rows())
@@ -303,8 +303,9 @@ def _settings(recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield path, figures.rounded(value) if isinstance(value, float) else str(value)
 
 
-def _costs(description: ModelDescription) -> Iterator[tuple[str, str]]:
+def _costs(description: ModelDescription, recipe: Recipe) -> Iterator[tuple[str, str]]:
     height, width, channels = description.image_shape
+    freezes = recipe.trainable_layers != ("",) or any("trainable_layers" in phase.changes for phase in recipe.phases)
     yield "kind", description.kind
     yield "input", f"{height} × {width} × {channels}, uint8"
     yield (
@@ -312,7 +313,7 @@ def _costs(description: ModelDescription) -> Iterator[tuple[str, str]]:
         plural(description.classes, "logit") if description.classes else "heatmaps and fields of each stage",
     )
     yield "parameters", figures.count(description.parameters)
-    yield "of which trainable", figures.count(description.trainable_parameters)
+    yield f"of which trainable{', if no layer is frozen' * freezes}", figures.count(description.trainable_parameters)
     yield "bytes of all parameters", figures.count(description.bytes)
     yield "bytes of the trainable ones", figures.count(description.trainable_bytes)
     yield "multiply-adds an example", f"{figures.count(description.multiply_adds)} {description.uncounted}".strip()
