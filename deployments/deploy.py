@@ -82,9 +82,7 @@ def _deployed(
     found = [(_flow(folder, each), _completed(each)) for each in document["deployments"]]
     flows = {f"{flow.name}/{each['name']}": flow for flow, each in found}
     if len(flows) < len(found):
-        raise SettingsError(
-            f"{folder / project_file.NAME}: two deployments of a flow have one name; rename one of them"
-        )
+        raise SettingsError(f"{folder / project_file.NAME}: two deployments of a flow have one name; rename one")
     written = dict(zip(flows, (each for _, each in found), strict=True))
     before = _deployments(client, written)
     for_tpus = settings.load().tpu is not None or any(TPU_TAG in written[name].get("tags", ()) for name in before)
@@ -137,10 +135,7 @@ def _renewed(
 
 
 def _completed(deployment: dict[str, Any]) -> dict[str, Any]:
-    """Return a deployment with Podline's version, and with a link to the index of nights in its description.
-
-    Without the setting ``pages.url``, and for stages on TPUs, there is no link.
-    """
+    """Return a deployment with Podline's version and, if ``pages.url`` is set, a link to the index of nights."""
     described = str(deployment.get("description") or "").strip()
     if (url := settings.load().pages.url) and TPU_TAG not in deployment.get("tags", ()):
         described = f"{described}\n\n{_link(url)}".strip()

@@ -25,10 +25,7 @@ def is_installed(folder: Path = OURS) -> bool:
 
 
 def default_folder() -> Path:
-    """Return the default folder of prefect.yaml: the current one if it has Podline's file, otherwise the package's.
-
-    An unreadable file in the current folder counts as Podline's.
-    """
+    """Return the default folder of prefect.yaml: the current one if it has Podline's file, otherwise the package's."""
     here = Path.cwd()
     try:
         document = yaml.safe_load((here / NAME).read_text(encoding="utf-8"))

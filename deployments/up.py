@@ -56,9 +56,7 @@ class UpFolder:
         self._secret_file, self._lock = self._folder / "secret", self._folder / "lock"
 
     def up(self, host: str, port: int, project: Path, say: Callable[[str], None], timeout: float) -> None:
-        """Start and deploy everything, and wait; when a process has ended, or at a signal, end the others.
-
-        This only returns by an exception.
+        """Start and deploy everything; when a process has ended, or at a signal, end the others and raise an error.
 
         Args:
             host: the address to listen on.
@@ -68,9 +66,8 @@ class UpFolder:
             timeout: the time limit for the server's first answer, in seconds.
 
         Raises:
-            SettingsError: a port is taken, ``prefect.yaml`` is missing or invalid, another ``podline up`` uses this
-                root, or a secret is not ``user:password``.
-            StoreError: the root cannot be written.
+            SettingsError: a port is taken, ``prefect.yaml`` or a secret is invalid, or another ``podline up`` uses this
+                root.
             PodlineError: a process ended, or the server does not answer in time.
         """
         project = project.resolve()
@@ -131,8 +128,7 @@ class UpFolder:
 class Programs:
     """A context with processes that end together; each line of their output is prefixed with the process name.
 
-    Each started process reads a pipe from this process as standard input. The pipe closes however this process ends,
-    and then the started process ends too.
+    A process also ends when this process has ended in any way: its standard input is a pipe that then closes.
     """
 
     def __init__(self, environment: Mapping[str, str], folder: Path, say: Callable[[str], None]) -> None:

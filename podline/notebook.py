@@ -15,14 +15,18 @@ whatever ``KERAS_BACKEND`` says.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from pydantic import ValidationError
 
 from podline import use_tensorflow
 from podline.base.errors import SettingsError
+from podline.base.frozen import problem_in
 from podline.base.progress import Reporter, silent
 from podline.commands import display
 from podline.contract.kind import kind_of
@@ -52,9 +56,31 @@ if TYPE_CHECKING:
 
     from podline.evaluation.predicting import Predicted
 
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+
+# Fields of specs whose parameters have other names here.
+_PARAMETERS = {"examples": "pictures", "epochs": "draws"}
+
 quiet_tensorflow()
 
 
+def _refusing(call: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """Make a call raise a SettingsError for an argument that its spec refuses."""
+
+    @functools.wraps(call)
+    def called(*args: Given.args, **kwargs: Given.kwargs) -> Returned:
+        try:
+            return call(*args, **kwargs)
+        except ValidationError as error:
+            problem = problem_in(error)
+            name = ".".join(map(str, problem.loc))
+            raise SettingsError(f"{_PARAMETERS.get(name, name)} = {problem.input!r}: {problem.msg}") from error
+
+    return called
+
+
+@_refusing
 def benchmark_input(
     recipe: str | Recipe, root: str, *, fingerprint: str | None = None, seconds: float = 0.5
 ) -> InputSpeed:
@@ -71,7 +97,7 @@ def benchmark_input(
 
     Raises:
         StoreError: the data set does not exist.
-        SettingsError: the recipe does not exist, or does not fit the data set.
+        SettingsError: the recipe does not exist, or does not fit the data set; or ``seconds`` is out of bounds.
     """
     use_tensorflow()
     recipe, reporter = _recipe(recipe), silent(INPUT_SPEED.name)
@@ -101,6 +127,7 @@ class TrainingBatch:
     augmented: dict[str, npt.NDArray[Any]]
 
 
+@_refusing
 def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | None = None) -> TrainingBatch:
     """Return the batch of a training step; the notebook gets the same batch as the training.
 
@@ -138,6 +165,7 @@ def batch(recipe: str | Recipe, root: str, step: int = 0, *, fingerprint: str | 
     return TrainingBatch(step, plan.total_steps, epoch, records, stored, batches.augmented(epoch, ids, stored))
 
 
+@_refusing
 def open_dataset(name: str | Recipe, root: str, *, split: str = TRAINING, fingerprint: str | None = None) -> Examples:
     """Open a converted data set as NumPy arrays, without importing TensorFlow.
 
@@ -163,6 +191,7 @@ def open_dataset(name: str | Recipe, root: str, *, split: str = TRAINING, finger
     return Examples(root, dataset.folder, split, reporter)
 
 
+@_refusing
 def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResult:
     """Convert raw data to a recipe's data set; see ``podline convert``. A complete data set is reused.
 
@@ -183,6 +212,7 @@ def convert(recipe: str | Recipe, root: str, source: str | Path) -> ConvertResul
         return performed(spec, request.listener, request.settings)
 
 
+@_refusing
 def fit(recipe: str | Recipe, root: str, *, fingerprint: str | None = None) -> TrainResult:
     """Train a recipe; see ``podline train``. An interrupted run resumes, a finished run is reused.
 
@@ -209,6 +239,7 @@ def fit(recipe: str | Recipe, root: str, *, fingerprint: str | None = None) -> T
         return performed(spec, request.listener, request.settings)
 
 
+@_refusing
 def evaluate(run: str, root: str, *, split: str = JUDGED) -> EvaluateResult:
     """Evaluate a run's model on a split, every example once; see ``podline evaluate``.
 
@@ -229,6 +260,7 @@ def evaluate(run: str, root: str, *, split: str = JUDGED) -> EvaluateResult:
         return performed(evaluate_spec(request, split), request.listener, request.settings)
 
 
+@_refusing
 def find_learning_rate(
     recipe: str | Recipe,
     root: str,
@@ -255,7 +287,8 @@ def find_learning_rate(
 
     Raises:
         StoreError: the data set, the run, or a checkpoint of the run does not exist.
-        SettingsError: the recipe does not exist or does not fit the data set, or its optimizer has no learning rate.
+        SettingsError: the recipe does not exist or does not fit the data set, its optimizer has no learning rate, or a
+            number is out of bounds.
         DivergenceError: the loss exploded within the first steps, or neither fell nor rose.
     """
     use_tensorflow()
@@ -264,6 +297,7 @@ def find_learning_rate(
     return LR_FIND.find(spec, reporter) or LR_FIND.run(spec, reporter)
 
 
+@_refusing
 def show(
     recipe: str | Recipe | None,
     root: str,
@@ -288,7 +322,7 @@ def show(
 
     Raises:
         StoreError: the data set or the finished run does not exist.
-        SettingsError: the recipe does not exist, or does not fit the data set.
+        SettingsError: the recipe does not exist, or does not fit the data set; or a number is out of bounds.
     """
     use_tensorflow()
     training, reporter = training_of(open_store(root), run) if run else None, silent(SHOW.name)
@@ -312,6 +346,7 @@ def show(
     return figure
 
 
+@_refusing
 def predict(
     run: str, root: str, pictures: Sequence[str | Path | npt.NDArray[np.uint8]], *, threshold: float | None = None
 ) -> list[Predicted]:
@@ -332,6 +367,7 @@ def predict(
     Raises:
         SourceError: a file cannot be read or is not a picture, or an array has none of these shapes.
         StoreError: there is no such finished run.
+        SettingsError: ``threshold`` is not from 0 to 1.
     """
     use_tensorflow()
     # Imported here, since it imports TensorFlow.

@@ -130,9 +130,7 @@ def needless(later: FlowRun) -> State[Any]:
 
 @contextlib.contextmanager
 def opened(given: Any) -> Iterator[Night]:
-    """Yield a night; its ledger entry and the index of nights are written after the body.
-
-    A cancelled night leaves the index to the next night.
+    """Yield a night; after the body, its ledger entry and, unless it was cancelled, the index of nights are written.
 
     Args:
         given: the form or its values.
@@ -140,7 +138,6 @@ def opened(given: Any) -> Iterator[Night]:
     Raises:
         SettingsError: a value is invalid.
         CredentialsError: the block with the bucket's credentials cannot be read.
-        StoreError: the store cannot be opened or written.
     """
     with bucket_credentials():
         form = read_form(TrainingForm, given)

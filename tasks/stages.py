@@ -1,8 +1,7 @@
 """The stages as Prefect tasks: a task returns an earlier result, or runs the stage in a child process, with retries.
 
-Each call searches the store for an earlier result. So a task run is Cached exactly if there is an earlier result with
-undamaged artifacts. A damaged artifact makes its stage run again, and also the next stages if the new artifact has
-another checksum, which is in their specs.
+Each call searches the store for an earlier result. So a task run is Cached exactly if there is one with undamaged
+artifacts. A damaged artifact makes its stage run again, and the next ones if its checksum, which they name, changes.
 
 Prefect has one number of retries for all causes. Here the class of the error gives delays and budget. So the task
 itself returns the state AwaitingRetry, which Prefect's engine waits for. Its message says why, when and how often.

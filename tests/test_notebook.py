@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,6 +47,16 @@ def test_an_epoch_of_batches_has_every_example_once_as_it_is_stored(root: Path) 
     for step in (-1, 6):
         with pytest.raises(SettingsError, match=rf"got step={step}, expected 0 to 5, the steps of"):
             notebook.batch(RECIPE, str(root), step)
+    calls: dict[str, Callable[[], Any]] = {
+        "pictures = 30: .* less than or equal to 20": lambda: notebook.show(RECIPE, str(root), pictures=30),
+        "draws = 0: .* greater than or equal to 1": lambda: notebook.show(RECIPE, str(root), draws=0),
+        "seconds = 99: ": lambda: notebook.benchmark_input(RECIPE, str(root), seconds=99),
+        "steps = 5: ": lambda: notebook.find_learning_rate(RECIPE, str(root), steps=5),
+        "got threshold=2, expected 0 to 1": lambda: notebook.predict("sample-0123456789ab", str(root), [], threshold=2),
+    }
+    for message, call in calls.items():
+        with pytest.raises(SettingsError, match=message):
+            call()
 
 
 def test_the_model_is_fed_with_what_augmentation_makes_of_them_in_that_epoch(root: Path) -> None:

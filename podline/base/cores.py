@@ -35,8 +35,7 @@ def usable_cores() -> int:
 def memory_kills() -> int:
     """Return how many processes the kernel killed because memory ran out; 0 if unknown.
 
-    The innermost of this process's groups that has a count gives it, else the machine. ``memory.events`` belongs to
-    version 2 of control groups, ``memory.oom_control`` to version 1.
+    ``memory.events`` belongs to version 2 of control groups, ``memory.oom_control`` to version 1.
     """
     counts = [group / name for group in control_groups("memory") for name in ("memory.events", "memory.oom_control")]
     found = (_KILLS.search(_text(count)) for count in [*counts, MACHINE])
@@ -44,10 +43,7 @@ def memory_kills() -> int:
 
 
 def free_memory() -> int:
-    """Return the free bytes within the limits of this process's groups and the machine; 0 if unknown.
-
-    File caches that the kernel can drop count as free.
-    """
+    """Return the free bytes of this process's groups and the machine, with droppable file caches; 0 if unknown."""
     found = [1024 * int(kilobytes) for kilobytes in _AVAILABLE.findall(_text(MEMORY))]
     for group in control_groups("memory"):
         for limit, used, cached in _MEMORY_FILES:

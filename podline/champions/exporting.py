@@ -46,8 +46,7 @@ from podline.store.local_files import appearing
 from podline.store.opening import open_store
 from podline.training.export import Outputs, load_model
 
-# Numbers of training examples whose activations define the ranges of 8-bit integers, and of test examples whose outputs
-# are compared.
+# Numbers of training examples whose activations define the ranges of 8-bit integers, and of compared test examples.
 _CALIBRATING = 200
 _COMPARED = 100
 

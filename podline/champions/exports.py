@@ -38,13 +38,8 @@ def checked_exports(
 ) -> list[ExportedFile]:
     """Export and publish a model as SavedModel and, if ``lite``, as TFLite; compare the outputs of every file.
 
-    Args:
-        store: the store.
-        folder: the run's folder.
-        model: the evaluated model.
-        images: images of the test split, uint8 (n, height, width, channels).
-        lite: whether to export TFLite too.
-        dry_run: compare the exported files without publishing them.
+    ``folder`` is the run's folder; ``images`` are images of the test split, uint8 (n, height, width, channels). With
+    ``dry_run``, the exported files are not published.
 
     Raises:
         StoreError: a file cannot be read or written.

@@ -27,6 +27,7 @@ from podline.evaluation.grad_cam import place_weights
 from podline.models.build import build_model
 from podline.models.counts import described
 from podline.models.initial_values import SEED_STATE
+from podline.models.layer_checks import require_logits
 from podline.models.layer_copies import exportable
 from podline.recipes.settings import OptimizerSettings, Precision
 from podline.stages.tools import CheckedPart, ModelCheck, ModelCheckSpec
@@ -54,6 +55,7 @@ class _CrossEntropy(Objective):
     fields = (IMAGE, LABEL)
 
     def terms(self, batch: Batch, outputs: Tensor) -> Batch:
+        require_logits(outputs)
         return {"loss": tf.nn.sparse_softmax_cross_entropy_with_logits(batch[LABEL], outputs)}
 
 

@@ -67,11 +67,8 @@ class _Case:
 def promote(spec: PromoteSpec, reporter: Reporter) -> PromoteResult:
     """Compare a model with its recipe's reference; promote it to champion if the rules show that it is not worse.
 
-    The first model of a recipe has no reference. ``--anyway`` promotes despite the rules, except for a wrong export.
-
     Writes ``promotion.json`` and the exported files (:mod:`podline.champions.exports`) to ``runs/<run>``. A promotion
-    is one entry in the history of champions (:mod:`podline.documents.champions`), so it is atomic. A dry run writes
-    nothing.
+    is one atomic entry in the history of champions (:mod:`podline.documents.champions`). A dry run writes nothing.
 
     Raises:
         SettingsError: ``promotion.reference`` is not a champion, or a rule of an installed package fails.
@@ -194,13 +191,14 @@ def _some_images(case: _Case) -> Any:
 def _against(entries: list[Crowned], spec: PromoteSpec) -> tuple[Crowned | None, Crowned | None]:
     """Return the champion before this model, and the entry that already made this model the champion; each may be None.
 
-    The second is not None if the model is the champion: it is promoted again, or a promotion was killed after writing
-    its entry, and this call completes it.
+    The second is not None if the model is promoted again, or a promotion was killed after writing its entry. With
+    ``--anyway``, a champion that is not the reference gets a new entry.
     """
     line = champions.standing(entries)
-    if line and (line[-1].run, line[-1].weights_sha256) == (spec.run, spec.weights_sha256):
-        return (line[-2] if len(line) > 1 else None), line[-1]
-    return (line[-1] if line else None), None
+    before = next((entry for entry in reversed(line) if entry.run != spec.run), None)
+    reference = reference_of(line)
+    again = line and line[-1].run == spec.run and not (spec.anyway and reference and reference.run != spec.run)
+    return before, line[-1] if again else None
 
 
 def _sanity(case: _Case) -> list[Check]:

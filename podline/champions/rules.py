@@ -86,10 +86,7 @@ def _weighed(check: Check, settings: PromotionSettings, *, main_is_better: bool)
 
 
 def thresholds(checks: Sequence[Check]) -> str:
-    """Return as text the thresholds of the main metric, and of the class or joint with the widest thresholds.
-
-    Empty if no metric was compared.
-    """
+    """Return as text the thresholds of the main metric, and of the class or joint with the widest thresholds."""
     said = [_limits(check) for check in checks if check.rule == MAIN]
     parts = [check for check in checks if check.rule in PARTS]
     if parts:

@@ -21,6 +21,7 @@ from podline.commands.options import (
     absolute,
     answer,
     assignments_option,
+    checked_first,
     command_line,
     dataset_argument,
     dataset_named,
@@ -184,6 +185,21 @@ def _compact(store: Store, name: str, fingerprint: str | None, dead_share: float
     answer(version, lambda: [f"{dataset.name}@{version.number} {version.fingerprint}"], as_json=as_json)
 
 
+def _require_one_view(
+    fingerprint: str | None, verify: bool, deep: bool, sheet: Path | None, record: str | None
+) -> None:
+    two = ".." in (fingerprint or "")
+    if deep and not verify:
+        raise SettingsError("got --deep without --verify, expected both; add --verify")
+    if record and verify:
+        raise SettingsError("got --record and --verify, expected one of the two")
+    if two and (verify or record):
+        flag = "--verify" if verify else "--record"
+        raise SettingsError(f"got {flag} with two versions, expected one version; give NAME@3")
+    if sheet and not two:
+        raise SettingsError("got --sheet with one version, expected two versions; give NAME@2..3")
+
+
 @data.command("show")
 @dataset_argument
 @fingerprint_option
@@ -196,6 +212,7 @@ def _compact(store: Store, name: str, fingerprint: str | None, dead_share: float
     help="For two versions: write a PNG file with added, removed and relabelled images.",
 )
 @click.option("--record", help="Only show this record: train[3], or its name in the source, such as cat/1.jpg.")
+@checked_first(_require_one_view)
 @in_store
 def _show(
     store: Store,
@@ -218,20 +235,11 @@ def _show(
     alone prints the manifest. --verify lists each problem with its shard and record; problems give exit code 4.
     @2..3 shows the changes between two versions of your own images, and whether new images resemble old ones.
     """
-    if deep and not verify:
-        raise SettingsError("got --deep without --verify, expected both; add --verify")
-    if record and verify:
-        raise SettingsError("got --record and --verify, expected one of the two")
     first, two, last = (fingerprint or "").partition("..")
     if two:
-        if verify or record:
-            flag = "--verify" if verify else "--record"
-            raise SettingsError(f"got {flag} with two versions, expected one version; give NAME@3")
         ends = (first, f"@{last}" if first.startswith("@") else last)
         _changes(store, dataset_named(name), ends, sheet, as_json=as_json)
         return
-    if sheet:
-        raise SettingsError("got --sheet with one version, expected two versions; give NAME@2..3")
     with display.shown() as listener:
         dataset = choose_dataset(store, dataset_named(name), fingerprint, Reporter("data", listener))
         verified = _verified(store, dataset, listener, deep=deep) if verify else None

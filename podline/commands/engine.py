@@ -90,10 +90,7 @@ def check(engine: str, beam_options: tuple[str, ...], seconds: float, **given: A
 
 @contextmanager
 def _temporary_store(store: Store) -> Iterator[tuple[str, str]]:
-    """Yield the URI of a temporary store and the path of a generated source; delete the store after the body.
-
-    After an error, which may name a log, its scratch folder is kept.
-    """
+    """Yield a temporary store's URI and a generated source; after the body, delete all but the logs of an error."""
     name = f"{JOBS}/check-{uuid.uuid4().hex}"
     sample = datasets.find("sample")
     with store.workspace("check") as work:

@@ -18,6 +18,7 @@ from podline.commands.options import (
     Number,
     Whole,
     answer,
+    checked_first,
     command_line,
     dataset_named,
     deleting_in_store,
@@ -149,6 +150,11 @@ def apply(store: Store, file: Path, by: str, as_json: bool) -> None:
     answer({"review": name, **counts, "undecided": filled.undecided}, lambda: lines, as_json=as_json)
 
 
+def _require_correction(label: str | None, drop: bool) -> None:
+    if (label is None) == (not drop):
+        raise SettingsError("got neither --label nor --drop, or both; give one of the two")
+
+
 @click.command("correct", cls=pages.Command)
 @click.argument("name", metavar="NAME")
 @click.option(
@@ -157,6 +163,7 @@ def apply(store: Store, file: Path, by: str, as_json: bool) -> None:
 @click.option("--label", metavar="CLASS", help="The correct class.")
 @click.option("--drop", is_flag=True, help="Omit the image.")
 @click.option("--by", default="", help="The name of the reviewer.  [default: this user]")
+@checked_first(_require_correction)
 @in_store
 def correct(store: Store, name: str, record: str, label: str | None, drop: bool, by: str, as_json: bool) -> None:
     """Correct the label of an image, or omit the image, from the next conversion of the data set on.
@@ -167,8 +174,6 @@ def correct(store: Store, name: str, record: str, label: str | None, drop: bool,
     --record refers to the newest version; `podline data show NAME --record` shows the image. Like `podline data apply`,
     the command adds a review to the store. If two reviews contain the same image, the later review counts.
     """
-    if (label is None) == (not drop):
-        raise SettingsError("got neither --label nor --drop, or both; give one of the two")
     dataset = dataset_named(name)
     _require_own(dataset)
     manifest = manifest_of(store, choose_dataset(store, dataset, None, silent()))
@@ -197,6 +202,13 @@ def _require_own(dataset: str) -> None:
         )
 
 
+def _require_key_or_proof(key: str | None, reason: str | None, prove: Path | None, dry_run: bool) -> None:
+    if prove is None and not (key and (reason or dry_run)):
+        raise SettingsError("got neither --key nor --prove; give --key with --reason or --dry-run, or --prove")
+    if prove and (key or reason or dry_run):
+        raise SettingsError("got --prove with --key, --reason or --dry-run, expected --prove alone; forget first")
+
+
 @click.command("forget", cls=pages.Command)
 @click.argument("name", metavar="NAME")
 @click.option("--key", help="The image: its path in the source, its identity, or a copy of the file on this machine.")
@@ -210,6 +222,7 @@ def _require_own(dataset: str) -> None:
 @click.option(
     "--dry-run", is_flag=True, help="Delete nothing; list the files to delete, and the affected runs and champions."
 )
+@checked_first(_require_key_or_proof)
 @deleting_in_store
 def forget(
     store: Store, name: str, key: str | None, reason: str | None, prove: Path | None, dry_run: bool, as_json: bool
@@ -226,10 +239,6 @@ def forget(
     if it finds the image.
     """
     dataset = dataset_named(name)
-    if prove is None and not (key and (reason or dry_run)):
-        raise SettingsError("got neither --key nor --prove; give --key with --reason or --dry-run, or --prove")
-    if prove and (key or reason or dry_run):
-        raise SettingsError("got --prove with --key, --reason or --dry-run, expected --prove alone; forget first")
     with display.shown() as listener, report_work("forget", listener) as reporter:
         traces: Any = entry_points.load(_SEARCH)(store, dataset, prove, reporter) if prove else None
         result = None

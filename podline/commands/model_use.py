@@ -25,6 +25,7 @@ from podline.commands.options import (
     table_option,
 )
 from podline.commands.stage_command import stage_command
+from podline.data.rawfiles import require_local
 from podline.documents import champions
 from podline.documents.champions import Crowned
 from podline.ledger.inventory.catalogue import train_result
@@ -185,10 +186,7 @@ def serve(store: Store, name: str, host: str, port: int, as_json: bool) -> None:
 
 
 def _on_this_machine(_context: click.Context, _parameter: click.Parameter, folder: Path) -> Path:
-    if str(folder).startswith("gs:"):
-        raise SettingsError(
-            f"got FOLDER {folder}, expected a folder on this machine; copy the export with `gcloud storage cp -r`"
-        )
+    require_local(folder)
     return folder
 
 

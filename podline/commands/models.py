@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from podline.base.errors import ArtifactError, RefusedError, SettingsError, StoreError, UndecidedError
+from podline.base.errors import ArtifactError, PodlineError, RefusedError, SettingsError, StoreError, UndecidedError
 from podline.base.figures import count, moment, percent, pflop, short_count, size
 from podline.base.plurals import plural
 from podline.champions.serving.layout import require_champion
@@ -83,33 +83,37 @@ def list_models(store: Store, recipe: str | None, as_json: bool) -> None:
 
     Next: `podline models serve RECIPE`.
     """
+    damaged: list[PodlineError] = []
     if recipe is None:
-        _list_champions(store, as_json=as_json)
-        return
-    entries = champions.history(store, recipe)[::-1]
-    if not as_json:
-        require_champion(store, recipe)
-    answer(
-        [_document(store, recipe, entry) for entry in entries],
-        lambda: [f"{entry.number:>4}  {_line(store, entry)}" for entry in entries],
-        as_json=as_json,
-    )
-
-
-def _list_champions(store: Store, *, as_json: bool) -> None:
-    recipes, documents, lines, damaged = champions.recipes(store), [], [], []
-    width = max(map(len, recipes), default=0)
-    for recipe in recipes:
+        found = _champions(store, damaged)
+    else:
+        found = [(f"{entry.number:>4}", recipe, entry) for entry in champions.history(store, recipe)[::-1]]
+        if not as_json:
+            require_champion(store, recipe)
+    documents, lines = [], []
+    for label, of, entry in found:
         try:
-            if (entry := champions.champion(store, recipe)) is not None:
-                documents.append(_document(store, recipe, entry))
-                lines.append(f"{recipe:{width}}  {_line(store, entry)}")
+            documents.append(_document(store, of, entry))
+            lines.append(f"{label}  {_line(store, entry)}")
         except (ArtifactError, StoreError) as error:
             damaged.append(error)
     if lines or as_json or not damaged:
         none = [f"{store.uri} has no champion; make one with `podline models promote RUN`"]
         answer(documents, lambda: lines or none, as_json=as_json)
     raise_damaged(damaged)
+
+
+def _champions(store: Store, damaged: list[PodlineError]) -> list[tuple[str, str, Crowned]]:
+    """Return label, recipe and champion of each recipe; append the errors of damaged histories to ``damaged``."""
+    recipes, found = champions.recipes(store), []
+    width = max(map(len, recipes), default=0)
+    for recipe in recipes:
+        try:
+            if (entry := champions.champion(store, recipe)) is not None:
+                found.append((f"{recipe:{width}}", recipe, entry))
+        except (ArtifactError, StoreError) as error:
+            damaged.append(error)
+    return found
 
 
 @models_group.command("describe")

@@ -28,9 +28,7 @@ _project_option = click.option(
 
 @click.command("up", cls=pages.Command)
 @store_options
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, help="The address on which the server and the pages listen."
-)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address of the server and the pages.")
 @click.option(
     "--port",
     type=Whole(1, 65534),

@@ -6,6 +6,7 @@ Also parameter types for numbers, and the printing of results.
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import math
 import re
@@ -293,6 +294,25 @@ def in_store(command: Callable[..., None], *, deletes: bool = False) -> Callable
     return in_order(store_options, json_option)(run)
 
 
+def checked_first(check: Callable[..., None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that checks options of a command before :func:`in_store` opens the store.
+
+    Args:
+        check: raises a SettingsError; its parameters are named like the options.
+    """
+    names = [*inspect.signature(check).parameters]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**options: Any) -> None:
+            check(*(options[name] for name in names))
+            command(**options)
+
+        return run
+
+    return decorate
+
+
 deleting_in_store = functools.partial(in_store, deletes=True)
 
 
@@ -302,17 +322,8 @@ def dataset_named(name: str) -> str:
 
 
 def absolute(source: str) -> str:
-    """Make a source's path absolute; leave a URI or an empty text unchanged.
-
-    Raises:
-        SettingsError: the path begins with ``~`` and an unknown user.
-    """
-    if "://" in source or not source.strip():
-        return source
-    try:
-        return str(Path(source).expanduser().absolute())
-    except RuntimeError as error:
-        raise SettingsError(f"{source}: there is no such user; give the whole path") from error
+    """Make a source's path absolute; leave a URI or an empty text unchanged."""
+    return source if "://" in source or not source.strip() else str(Path(source).expanduser().absolute())
 
 
 def say(lines: Sequence[str]) -> None:

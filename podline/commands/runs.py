@@ -18,6 +18,7 @@ from podline.commands.options import (
     Number,
     Whole,
     answer,
+    checked_first,
     complete_run,
     deleting_in_store,
     in_order,
@@ -111,6 +112,19 @@ def show_run(store: Store, run: str, as_json: bool) -> None:
     answer(entry, lambda: lines_of(store, entry), as_json=as_json)
 
 
+def _require_comparable(chosen: tuple[str, ...], charts: bool, why: bool, out: Path | None) -> None:
+    if charts and why:
+        raise SettingsError("got --charts and --why, expected one of the two")
+    if out is not None and not why:
+        raise SettingsError("got --out without --why, expected both; add --why")
+    if len(chosen) < 2 and not why:
+        raise SettingsError(
+            f"got one run, {' '.join(chosen)}, expected two or more; or add --why to compare it with its reference"
+        )
+    if len(chosen) > 2 and why:
+        raise SettingsError(f"got {len(chosen)} runs, expected one or two with --why")
+
+
 @runs_group.command("compare")
 @click.argument("chosen", metavar="RUN RUN...", shell_complete=complete_run, nargs=-1, required=True)
 @click.option("--charts", is_flag=True, help="Only write a page and an SVG with the curves of all runs.")
@@ -124,6 +138,7 @@ def show_run(store: Store, run: str, as_json: bool) -> None:
     type=click.Path(path_type=Path),
     help="With --why: write a PNG file with examples that only the first run predicts wrongly.",
 )
+@checked_first(_require_comparable)
 @in_store
 def compare_runs(
     store: Store, chosen: tuple[str, ...], charts: bool, why: bool, out: Path | None, as_json: bool
@@ -141,14 +156,6 @@ def compare_runs(
     predicts wrongly, worse classes or joints, and differences in settings, data and curves. The list of examples needs
     runs with the same test examples.
     """
-    if charts and why:
-        raise SettingsError("got --charts and --why, expected one of the two")
-    if out is not None and not why:
-        raise SettingsError("got --out without --why, expected both; add --why")
-    if len(chosen) < 2 and not why:
-        raise SettingsError(
-            f"got one run, {' '.join(chosen)}, expected two or more; or add --why to compare it with its reference"
-        )
     if why:
         _explain(store, chosen, out, as_json=as_json)
         return
@@ -172,9 +179,9 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
     from podline.compare.known import evaluated  # noqa: PLC0415
     from podline.compare.lost import explain  # noqa: PLC0415
 
-    if len(chosen) > 2:
-        raise SettingsError(f"got {len(chosen)} runs, expected one or two with --why")
-    run, *others = (name if store.exists(f"runs/{name}/{SPEC}") else entry_of(store, name).run for name in chosen)
+    run, *others = (
+        name if store.exists(f"runs/{name}/{SPEC}") else entry_of(store, name).run or name for name in chosen
+    )
     decision = None if others else read_promotion(store, f"runs/{run}")
     other = others[0] if others else decision.reference if decision else ""
     if not other:
@@ -188,6 +195,11 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
     answer(found.why, lambda: [*found.why.lines(), *unwritten], as_json=as_json)
 
 
+def _require_one_file(metrics: Path | None, out: Path | None) -> None:
+    if metrics and out:
+        raise SettingsError("got --metrics and --out, expected one of the two")
+
+
 @runs_group.command("nights")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="The file to write.  [default: index.html in the store's root]"
@@ -197,6 +209,7 @@ def _explain(store: Store, chosen: tuple[str, ...], out: Path | None, *, as_json
     type=click.Path(path_type=Path),
     help="Only write this file: the newest night of each schedule as OpenMetrics text, for a scraper.",
 )
+@checked_first(_require_one_file)
 @in_store
 def nights(store: Store, out: Path | None, metrics: Path | None, as_json: bool) -> None:
     """Write a page about all nights, with charts.
@@ -210,8 +223,6 @@ def nights(store: Store, out: Path | None, metrics: Path | None, as_json: bool) 
     from podline.report.nights_page import page_elsewhere, write_index  # noqa: PLC0415 (not for --help)
     from podline.report.openmetrics import openmetrics  # noqa: PLC0415 (likewise)
 
-    if metrics and out:
-        raise SettingsError("got --metrics and --out, expected one of the two")
     write_killed(store)
     if metrics is not None:
         every = entries(store, reversed(names(store)), damaged=lambda error: click.echo(f"skipped: {error}", err=True))
@@ -228,12 +239,20 @@ def nights(store: Store, out: Path | None, metrics: Path | None, as_json: bool) 
     answer({"html": where}, lambda: [where], as_json=as_json)
 
 
+def _require_choice(chosen: tuple[str, ...], days: float | None, keep: int, recipe: str | None) -> None:
+    if bool(chosen) == (days is not None):
+        raise SettingsError("got neither runs nor --days, or both; give either the names of runs, or --days")
+    if chosen and (keep or recipe):
+        raise SettingsError("got --keep or --recipe with names of runs, expected --days; leave the names out")
+
+
 @runs_group.command("delete")
 @click.argument("chosen", metavar="[RUN]...", shell_complete=complete_run, nargs=-1)
 @click.option("--days", type=Number(0), help="Delete all runs that were not touched for this number of days.")
 @click.option("--keep", type=Whole(0), default=0, help="With --days: keep this number of newest runs of each recipe.")
 @click.option("--recipe", help="With --days: only runs of this recipe.")
 @click.option("--yes", is_flag=True, help="Delete the runs; without it, they are only listed.")
+@checked_first(_require_choice)
 @deleting_in_store
 def delete(
     store: Store, chosen: tuple[str, ...], days: float | None, keep: int, recipe: str | None, yes: bool, as_json: bool
@@ -247,10 +266,6 @@ def delete(
     that a process is writing, or using on this machine. The ledger keeps its entries. Next: `podline store prune`
     deletes data sets without runs.
     """
-    if bool(chosen) == (days is not None):
-        raise SettingsError("got neither runs nor --days, or both; give either the names of runs, or --days")
-    if chosen and (keep or recipe):
-        raise SettingsError("got --keep or --recipe with names of runs, expected --days; leave the names out")
     damaged = list[ArtifactError]()
     found = holdings(store, damaged.append)
     if days is None:

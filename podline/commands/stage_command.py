@@ -27,7 +27,7 @@ _spec_option = click.option(
     type=click.File(),
     help="Read the spec from a JSON file (- is standard input); see --show-spec.",
 )
-_BESIDE_SPEC = {"spec_file", "show_spec", "settings_file", "as_json", "rehearse", "launch", "hosts"}
+_BESIDE_SPEC = {"root", "spec_file", "show_spec", "settings_file", "as_json", "rehearse", "launch", "hosts"}
 show_spec_option = click.option("--show-spec", is_flag=True, help="Only print the stage's spec as JSON, for --spec.")
 
 
@@ -64,10 +64,12 @@ def stage_command(
         ) -> None:
             if spec_file:
                 _require_alone()
-            settings = load_settings(given)
+            root, settings = given.get("root"), load_settings(given)
             with display.shown() as listener:
                 request = Request(given.pop("recipe", None), open_store(settings.root), settings, listener)
                 spec = _read_spec(stage, spec_file) if stage and spec_file else make_spec(request, **given)
+                if spec_file and root and open_store(spec.root).uri != request.store.uri:
+                    raise SettingsError(f"got --root {root} with a spec for {spec.root}; leave --root out")
                 if rehearse:
                     spec = PreflightSpec.model_validate(spec.model_dump())
                 by = functools.partial(entry_points.load(_LAUNCHED), launch.partition(":")[2]) if launch else perform

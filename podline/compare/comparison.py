@@ -103,10 +103,7 @@ class Difference(Frozen):
 
 
 class MovedPart(Frozen):
-    """A class or joint: its figure, and whether random variation explains the change.
-
-    ``before`` is the mean over the known trainings.
-    """
+    """A class or joint: its figures (``before``: the mean over known trainings), and whether the change is random."""
 
     name: str
     before: float
@@ -208,8 +205,7 @@ class Pairing:
         comparison: the differences and their verdicts.
         before: the reference, whose figures are subtracted.
         after: the run that is compared with it.
-        compared: both runs' answers to the same examples; None if the figures were compared by their intervals, or are
-            those of a promotion.
+        compared: both runs' answers to the same examples; None for figures compared by intervals or by a promotion.
     """
 
     comparison: Comparison

@@ -25,8 +25,7 @@ Keys = npt.NDArray[np.bytes_]
 
 # Number of leaked examples that a message lists.
 _NAMED = 3
-# If at least this share of the candidate's test examples is shared, only the shared examples are compared.
-# Examples that a model was trained on do not count.
+# If at least this share of the candidate's unseen test examples is shared, only the shared examples are compared.
 _ENOUGH = 0.5
 
 
@@ -117,10 +116,7 @@ def shared_examples(
 
 
 def _data_of(store: Store, role: str, training: TrainSpec, reporter: Reporter) -> Iterator[_TrainedOn]:
-    """Yield all data sets that a model was trained on, including those of the earlier runs that its training continues.
-
-    The first error about an earlier run is a warning, and ends the search.
-    """
+    """Yield all data sets that a model was trained on, also by earlier runs, until one of these cannot be read."""
     yield _trained_on(store, role, training)
     while training.recipe.further:
         try:

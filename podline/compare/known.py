@@ -58,8 +58,7 @@ def known_trainings(
     """Return at most 19 trainings that equal a run except for the seed, as (run, answers), newest first.
 
     These trainings have the run's settings, data, training code and libraries, so the differences are noise. Trainings
-    that promotion refused are left out, since they may have other faults; so are damaged ones. There are none if the
-    run's ``origin.json`` is missing or damaged.
+    that promotion refused are left out, since they may have other faults; so are damaged ones.
 
     Args:
         store: the store.

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from podline.base.drawing.picture_sheet import PictureRow, Sheet, SheetBlock, SheetPicture, sheet
 from podline.base.errors import SettingsError, SourceError
 from podline.base.figures import duration, size
-from podline.base.plurals import plural
+from podline.base.plurals import first_few, plural
 from podline.data.images.items import TEST
 from podline.data.images.near import NearPair
 from podline.data.people.layouts import has_annotations
@@ -92,7 +92,7 @@ class Checked:
                 f"{printable(name, 24):24}" + "".join(f"{counts[split]:>10,}" for split in splits)
                 for name, counts in classes.items()
             ),
-            *([f"no test image of {', '.join(untested[:5])}: {_UNTESTED}"] if untested else []),
+            *([f"no test image of {first_few(untested, 5)}: {_UNTESTED}"] if untested else []),
             *([self.source.doubt.words] if self.source.doubt and not self.source.doubt.certain else []),
             "",
             *(f"{rule}: {count:,}" for rule, count in self.source.counted.items() if rule not in self.source.warnings),

@@ -36,8 +36,8 @@ class RunEvaluation(Frozen, Generic[F_co]):
         untrained: the metrics of the same network with random weights, on the same split.
         seen: the model's metrics on training examples without augmentation.
         guessing: the main metric of answers that ignore the image, with its 95 % range.
-        better_than_guessing: the sanity check: by default, whether the trained model's main metric is better than the
-            range of ``guessing``; for a pose network, see :class:`podline.kinds.pose.document.PoseEvaluation`.
+        better_than_guessing: the sanity check: whether the trained model's main metric is better than the range of
+            ``guessing``, unless the kind has another check.
         learned: whether the model passes the same check on training examples. If it is better only there, it needs
             more training images; if it is not, it has learned nothing.
     """

@@ -38,8 +38,7 @@ class Crowned(Frozen):
         fingerprint: fingerprint of this data set.
         reason: the reason that a person gave; may be empty.
         reference: whether the model became the reference: it was significantly better than the previous one, or was
-            promoted with ``--anyway``. The newest such entry that is not rolled back is the reference; without one, the
-            first champion.
+            promoted with ``--anyway``.
         time: Unix time.
         token: a unique value, so that two equal changes differ.
     """
@@ -172,7 +171,6 @@ def crown(
     Raises:
         OvertakenError: the champion has changed since the decision.
         StoreError: the entry cannot be written.
-        ArtifactError: the champion has changed, and the history is damaged.
     """
     entry = Crowned(
         number=before.number + 1 if before else 1,
@@ -204,13 +202,13 @@ def roll_back(store: Store, recipe: str, reason: str = "") -> Crowned:
     """
     entries = history(store, recipe)
     line = standing(entries)
-    if len(line) < 2:
+    to = next((entry for entry in reversed(line) if entry.run != line[-1].run), None)
+    if to is None:
         there = f"{line[0].run} is the first champion" if line else "the recipe has no champion"
         raise StoreError(
             f"{store.where(f'{FOLDER}/{recipe}')}: {there}, so there is no previous champion to roll back to; "
             "promote a run instead"
         )
-    to = line[-2]
     candidate = Candidate(to.run, to.weights_sha256, to.dataset, to.fingerprint, to.reference)
     return crown(store, recipe, candidate, entries[-1], "rolled back", reason)
 
@@ -219,8 +217,8 @@ def standing(entries: list[Crowned]) -> list[Crowned]:
     """Return the champions that were not rolled back, the current one last."""
     line: list[Crowned] = []
     for entry in entries:
-        if entry.action == "rolled back":
-            line.pop()
-        else:
+        if entry.action != "rolled back":
             line.append(entry)
+        while line and line[-1].run != entry.run:  # a champion that became the reference later has two entries
+            line.pop()
     return line

@@ -113,11 +113,7 @@ def result_in(store: Store, folder: str, record: Completion, model: type[Documen
 
 
 def artifact_of(store: Store, name: str) -> Artifact:
-    """Return size, sha256 and publication time of a published file; may read the whole file.
-
-    Raises:
-        StoreError: the file is missing, or cannot be read.
-    """
+    """Return size, sha256 and publication time of a published file; may read the whole file."""
     found = store.find(name)
     if found is None:
         raise StoreError(f"{store.where(name)} is missing, although it was written just now")
@@ -151,8 +147,7 @@ def damage(store: Store, artifact: Artifact, there: Listed | None) -> str | None
 def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
     """Read a small file that a stage wrote, and verify its sha256 against the stage's completion record.
 
-    Without a completion record in ``folder``, as of an unfinished stage, or if the record does not list the file, the
-    file is not verified.
+    A file that no completion record in ``folder`` lists, as of an unfinished stage, is not verified.
 
     Raises:
         StoreError: the file cannot be read.
@@ -166,8 +161,7 @@ def read_artifact(store: Store, folder: str, stage: str, name: str) -> bytes:
 def read_artifact_model(store: Store, folder: str, name: str, model: type[Document], noun: str) -> Document:
     """Read a training's JSON document, ``folder/name``, and validate it as ``model``; see :func:`read_artifact`.
 
-    Messages call the document ``noun``, such as "a model description". A document that does not fit ``model`` is an
-    ArtifactError.
+    Messages call the document ``noun``, such as "a model description". Another document is an ArtifactError.
     """
     data = read_artifact(store, folder, "train", f"{folder}/{name}")
     return validated(data, model, store.where(f"{folder}/{name}"), noun, "train the run again")

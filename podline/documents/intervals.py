@@ -29,9 +29,6 @@ def wilson_interval(successes: int, trials: int) -> Metric:
     Args:
         successes: from 0 to ``trials``.
         trials: number of trials; for 0 trials, the share is 0 and the interval is 0…1.
-
-    Raises:
-        ValueError: ``successes`` is not in 0 … ``trials``.
     """
     if not 0 <= successes <= trials:
         raise ValueError(f"got {successes} successes, expected 0 to {trials}, the number of trials")

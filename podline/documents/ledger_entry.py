@@ -282,8 +282,7 @@ class Origin(Frozen):
 
     Attributes:
         recipe: name of the recipe.
-        settings: the settings in two groups: ``recipe``, and ``machine`` for where and how the training ran, without
-            paths and URLs.
+        settings: the settings in two groups: ``recipe``, and ``machine`` (without paths and URLs).
         overridden: dotted path → value of the settings that differ from the recipe of this name.
         seeds: seeds of the recipe (weights, order, augmentation, dropout) and of the data (order in shards).
         code: version of the code.
@@ -305,8 +304,7 @@ class PromotionSummary(Frozen):
 
     Attributes:
         verdict: the decision in one word.
-        reason: why the model is refused or undecided, in one line; empty for a champion, except for a refusal that
-            ``--anyway`` overruled.
+        reason: why the model is refused or undecided, in one line; else empty, unless ``--anyway`` overruled a refusal.
         reference: the run with which the model was compared; empty for the first champion.
         thresholds: the changes of a metric at which a model is promoted or refused, as text; empty if not compared.
         floor: the value of the main metric at which the model would be refused; None without a comparison.

@@ -55,7 +55,6 @@ class MetricsLog:
 
         Raises:
             ArtifactError: the content has changed.
-            StoreError: the file cannot be read.
         """
         with explained("read", self.path):
             found, length = _hash_of(self.path, mark.bytes), self.path.stat().st_size

@@ -1,7 +1,6 @@
 """The manifest of a data set: every file, field and statistic; published after all other files of the data set.
 
-The manifest depends only on the source's bytes, the converter's settings and the version whose shards it reuses, not on
-the number of workers.
+The manifest depends only on the source's bytes, the converter's settings and the version whose shards it reuses.
 """
 
 from __future__ import annotations
@@ -322,8 +321,7 @@ def read_manifest(store: Store, folder: str, digest: str = "") -> Manifest:
 
     Raises:
         StoreError: the manifest is missing, or cannot be read.
-        ArtifactError: the file is not this folder's manifest, is of another layout version, was changed after its
-            publication, or does not have the given digest.
+        ArtifactError: the file is not this folder's manifest of this layout version, or has changed.
     """
     name = f"{folder}/{MANIFEST}"
     manifest, found = _read(store, name)

@@ -50,8 +50,7 @@ class StepsLine(_Line):
     Attributes:
         epoch: number of passes over the data.
         loss: mean of ``losses``.
-        accuracy: share of right answers on the augmented examples of the stretch: classes, or all labels; NaN, and not
-            in the file, for other kinds of task.
+        accuracy: share of right answers on the augmented examples; NaN, and not in the file, for other kinds of task.
         learning_rate: learning rate of the stretch's last step.
         gradient_norm: Euclidean norm of the gradient, which is summed over the replicas, before ``clip_norm``; mean
             over the stretch's steps.

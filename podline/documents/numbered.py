@@ -47,7 +47,6 @@ class Series(Generic[Document]):
 
         Raises:
             ArtifactError: a document is damaged.
-            StoreError: a document cannot be read.
         """
         return list(self._after(0, store, of).values())
 

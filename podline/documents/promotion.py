@@ -24,8 +24,8 @@ class Check(Frozen):
         rule: name of the rule.
         name: name of the metric, class, joint or file.
         measure: the metric in whose unit the values are; empty for a rule without a statistical test.
-        before: the reference's value, for a statistical test the mean over the trainings of the reference's recipe; for
-            an exported file, the largest allowed difference; None for rules without a reference.
+        before: the reference's value, for a test the mean over the trainings of its recipe; for an exported file, the
+            largest allowed difference; else None.
         after: the candidate's value; None if there is none.
         promoted_to: the lowest change that is good enough. A change is negative if the candidate is worse, also for a
             metric whose lower values are better. None for a rule without a statistical test.
@@ -36,8 +36,7 @@ class Check(Frozen):
             answers; variance between trainings due to the seed.
         refused: whether the rule refuses the model.
         warned: whether the rule only warns, where it would otherwise refuse the model or leave it undecided.
-        shown: whether the value is shown to be good enough, or the rule only warns. A check that is neither shown nor
-            refused is undecided.
+        shown: whether the value is shown to be good enough, or the rule only warns.
         better: whether the value is significantly better.
         more_trainings: for an undecided check, the number of further trainings of the reference's recipe that lead to a
             decision at the same change; else, or if no number does, 0.
@@ -108,9 +107,8 @@ class ComparedExamples(Frozen):
         fresh: number of fresh examples.
         all_count: whether the models are compared on the fresh examples too, because too few examples are shared.
         measure: the main metric as text.
-        shared_before: the reference's main metric on shared examples with its interval; None without fresh or without
-            shared examples.
-        shared_after: the candidate's main metric on shared examples; None in the same cases.
+        shared_before: the reference's main metric on shared examples with its interval; None without fresh examples.
+        shared_after: the candidate's main metric on shared examples; None without fresh examples.
         fresh_before: the reference's main metric on fresh examples; None without fresh examples.
         fresh_after: the candidate's main metric on fresh examples; None without fresh examples.
     """
@@ -143,10 +141,7 @@ class ComparedExamples(Frozen):
         return f"{text}; on the {self.fresh:,} that are only in {self.after}: {figures}"
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Return a row for the shared and one for the fresh examples: description, number, ``after``, ``before``.
-
-        A row without figures is left out.
-        """
+        """Return a row for the shared and one for the fresh examples: description, number, ``after``, ``before``."""
         rows = [
             ("also in the reference's data", self.shared, self.shared_after, self.shared_before),
             ("not in the reference's data", self.fresh, self.fresh_after, self.fresh_before),
@@ -163,10 +158,8 @@ class Promotion(Frozen):
         weights_sha256: sha256 of the model's weights.
         reference: the run with which the model was compared, or empty.
         champion: the run of the champion at that time, or empty.
-        known: the runs with which the model was compared: the reference, and further trainings of its recipe; empty
-            without a comparison.
-        better: whether the main metric is significantly better; if the model is promoted too, it is the new reference.
-            False for a champion that did not become the reference at its promotion.
+        known: the runs with which the model was compared: the reference, and further trainings of its recipe.
+        better: whether the main metric is significantly better, so that the model, if promoted, is the new reference.
         measure: name of the main metric.
         thresholds: the changes of a metric at which a model is promoted or refused, as text; empty if not compared.
         promoted: whether the model became the champion, or would have without ``--dry-run``.
@@ -240,10 +233,7 @@ class Promotion(Frozen):
         return f"{named}. {doubt}: {advice}"
 
     def more_trainings(self) -> int:
-        """Return how many more trainings of the reference's recipe would lead to a decision.
-
-        0 if no number would, or the promotion is decided.
-        """
+        """Return how many more trainings of the reference's recipe would lead to a decision; 0 if no number would."""
         wanted = [check.more_trainings for check in self.open] if self.undecided else []
         return max(wanted, default=0) if all(wanted) else 0
 

@@ -54,12 +54,8 @@ def versions(store: Store, dataset: str) -> list[Version]:
 def publish_version(store: Store, dataset: str, version: Version) -> Version:
     """Publish a version under the next number, unless the newest version has the same fingerprint.
 
-    Returns:
-        The version with its number; if nothing was published, with the number of the newest version.
-
     Raises:
         OtherWriterError: another process has become the writer of the version's folder.
-        ArtifactError: the document of an earlier version is damaged.
     """
     writer = writer_of(store, f"datasets/{dataset}/{version.fingerprint}")
 
@@ -87,7 +83,6 @@ def version_of(store: Store, dataset: str, number: str) -> Version:
 
     Raises:
         StoreError: the version does not exist.
-        ArtifactError: the document of a version is damaged.
     """
     known = versions(store, dataset)
     for version in known:

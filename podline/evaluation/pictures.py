@@ -18,7 +18,7 @@ from podline.data.decoded_rows import joined
 from podline.data.headers import looks_like_picture
 from podline.data.images import arrow_file
 from podline.data.images.items import listed
-from podline.data.images.listing import source_files
+from podline.data.images.listing import folders_around, source_files
 from podline.data.images.parsing import LISTED, parsed
 from podline.data.images.settings import ImagesSettings
 from podline.data.places import IMAGE_ENDINGS, Place
@@ -93,6 +93,8 @@ def _single(path: str) -> Iterator[Asked]:
 def _listed(path: str, layouts: ImagesSettings, folder: Path, opened: ExitStack) -> Found:
     folder.mkdir()
     place = opened.enter_context(on_this_machine(path, folder))
+    if not all(around.is_dir() for around in folders_around(place, layouts)):
+        layouts = layouts.model_copy(update={"images": ""})  # it belongs to the source of the training
     files = source_files(place, layouts, folder)
     try:
         listing = parsed(path, files, layouts, folder)

@@ -92,8 +92,11 @@ class Predictor:
 
         Raises:
             StoreError: there is no such run, or no data set of it.
+            SettingsError: the threshold is not from 0 to 1.
             ArtifactError: a document of the run or of the data set is damaged.
         """
+        if threshold is not None and not 0 <= threshold <= 1:
+            raise SettingsError(f"got threshold={threshold}, expected 0 to 1")
         self._store, self._run = store, run
         self._training = training = training_of(store, run)
         self.manifest = read_manifest(store, training.dataset_folder)

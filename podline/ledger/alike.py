@@ -19,8 +19,8 @@ _PACKAGES = ("tensorflow", "tensorflow-tpu", "keras", "numpy", "opencv-python-he
 def same_but_for_seed(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether two runs have equal recipe settings, except the seed and :data:`NO_PART_OF_TRAINING`.
 
-    A field that only one of the runs has is ignored, since a newer version of Podline added the field. This does not
-    hold for sections with arbitrary names, such as ``options``. Without a common field, the runs are not equal.
+    A field that only one of the runs has is ignored, since a newer version of Podline added it, except in sections
+    with arbitrary names, such as ``options``.
 
     Args:
         before: ``settings["recipe"]`` of the first run.
@@ -52,8 +52,5 @@ def training_key(origin: Origin) -> str:
 
 
 def same_code(one: CodeVersion, other: CodeVersion) -> bool:
-    """Return whether two versions have equal training and evaluation modules, even at different commits.
-
-    If the modules of one of them are unknown, everything must be equal.
-    """
+    """Return whether two versions have equal training and evaluation modules, if known, even at different commits."""
     return one.modules == other.modules if one.modules and other.modules else one == other

@@ -24,7 +24,10 @@ FOLDER = "ledger"
 REMEDY = "put it back; if it is lost, delete it, and see docs/reference/store.md"
 # Format of the end time in names: in seconds, without colons. The random digits make a name unique.
 _MOMENT = "%Y%m%dT%H%M%SZ"
-_NAME = re.compile(r"(?P<ended>\d{8}T\d{6}Z)-(?P<recipe>[a-z0-9_.-]+)-(?P<state>finished|failed|cancelled)-[0-9a-f]{8}")
+_FILE = re.compile(
+    rf"{FOLDER}/(?P<name>(?P<ended>\d{{8}}T\d{{6}}Z)-(?P<recipe>[a-z0-9_.-]+)-(?P<state>finished|failed|cancelled)"
+    r"-[0-9a-f]{8})\.json"
+)
 _LEAST_THREADS = 4
 
 
@@ -98,7 +101,7 @@ def names(
 
 def is_entry(name: str) -> bool:
     """Return whether a file name in the store is the name of a ledger entry."""
-    return name.startswith(f"{FOLDER}/") and _named(name) is not None
+    return _named(name) is not None
 
 
 def foreign(store: Store) -> list[str]:
@@ -177,8 +180,7 @@ def _fits(entry: Entry, dataset: str | None, commit: str | None) -> bool:
 
 
 def _named(file: str) -> Named | None:
-    name = file.removeprefix(f"{FOLDER}/").removesuffix(".json")
-    match = _NAME.fullmatch(name)
+    match = _FILE.fullmatch(file)
     if match is None:
         return None
     try:
@@ -186,4 +188,4 @@ def _named(file: str) -> Named | None:
     except ValueError:  # digits that are not a time
         return None
     state: Any = match["state"]
-    return Named(name, ended, match["recipe"], state)
+    return Named(match["name"], ended, match["recipe"], state)

@@ -62,10 +62,7 @@ class LoadMeter:
 
 
 def _periods(group: Path) -> tuple[int, int]:
-    """Return the numbers of CPU quota periods and of throttled periods of a control group.
-
-    Both are 0 if the kernel does not report them.
-    """
+    """Return the numbers of quota periods and of throttled periods of a control group; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         counted = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
         return int(counted["nr_periods"]), int(counted["nr_throttled"])

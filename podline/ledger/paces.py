@@ -20,10 +20,7 @@ _READ = 5 * MOST
 
 
 def paces_of(entry: Entry) -> dict[str, MachinePace]:
-    """Return stage → pace, for training, and for conversion, validation and evaluation unless they were reused.
-
-    A run that reuses a training has the pace of the run that trained.
-    """
+    """Return stage → pace; a stage that was reused has none, except for a training, which keeps its own."""
     found, where = {}, entry.environment
     if entry.training is not None and entry.training.examples_per_second > 0:
         found[_TRAIN] = trained_at(entry.training, where)
@@ -79,8 +76,7 @@ def earlier(
 ) -> list[MachinePace]:
     """Return the paces of the latest trainings of a recipe with equal settings except the seed, oldest first.
 
-    There are at most :data:`podline.ledger.slowness.MOST`. A finished training counts even if a later stage failed.
-    Damaged entries are skipped.
+    A finished training counts even if a later stage failed. Damaged entries are skipped.
 
     Args:
         store: the store.

@@ -55,8 +55,8 @@ from podline.store import digests
 from podline.store.contract import Store
 from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 
-# Settings that are not recorded here: paths, which differ between copies of a store; URLs, which may contain a
-# password; the strategy, which the environment has.
+# Not recorded: paths, which differ between copies of a store, URLs, which may contain a password; see environment for
+# the strategy.
 _LEFT_OUT = ("root", "store.cache", "strategy", "tracking", "launch")
 # Units of a duration: the settings of all but one are None.
 _UNITS = ("steps", "epochs", "share")
@@ -243,10 +243,7 @@ class Notes:
             track(self._tracking, self.store, entry, self._recipe, self._reporter)
 
     def _produced_by(self, result: TrainResult) -> None:
-        """Record the inputs of a reused model, from its ``origin.json``, instead of the current run's inputs.
-
-        For a new model, or without this file, write the current run's inputs to it.
-        """
+        """Record the inputs of a reused model, from its ``origin.json``; write this file for a new model."""
         origin = read_origin(self.store, result.folder) if result.reused else None
         if origin is None:
             before = self.store.find(f"{result.folder}/{ORIGIN}")
@@ -358,11 +355,7 @@ class Notes:
         return time_spent(entry.seconds, entry.waiting, attempts, lines, events, self._around)
 
     def _outcome(self) -> Outcome | None:
-        """Return the evaluation's result, also of a model that is not better than guessing.
-
-        Returns:
-            None without an evaluation of this training, or, with a warning, for a damaged one.
-        """
+        """Return the evaluation's result, also if not better than guessing; None if missing or damaged."""
         if self._trained is None:
             return None
         folder = self._trained.folder

@@ -135,10 +135,7 @@ def performed(
 
 
 def _is_recorded(store: Store, training: TrainSpec) -> bool:
-    """Return whether the ledger has an entry with the state ``finished`` for this training's run.
-
-    The newest entries are searched first.
-    """
+    """Return whether the ledger has an entry of a finished run with this training; the newest are searched first."""
     finished = ledger.names(store, recipe=training.recipe.name, state="finished")
     return any(entry.run == training.run for entry in ledger.entries(store, finished, damaged=lambda _: None))
 

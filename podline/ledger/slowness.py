@@ -140,10 +140,7 @@ def _logarithms(paces: Sequence[MachinePace]) -> tuple[float, float]:
 
 
 def _crowded(now: MachinePace) -> str:
-    """Describe the slowdown by the cores that other processes and the hypervisor used.
-
-    Empty if it is at most FACTOR, if cores were idle, for an unknown load, and for a stage without a model on the CPU.
-    """
+    """Describe the slowdown by the cores that other processes and the hypervisor used; empty if small or unknown."""
     load = now.load
     if (
         load is None

@@ -26,11 +26,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):
     """
 
     def call(self, inputs: Tensor, training: bool | None = None, mask: Tensor = None) -> Tensor:
-        """Normalise a batch (n, …, channels), or (n, channels, height, width) for axis 1.
-
-        Raises:
-            SettingsError: another axis is normalised, or a mask is given, with several replicas.
-        """
+        """Normalise a batch (n, …, channels), or (n, channels, height, width) for axis 1."""
         rank = len(inputs.shape)
         axis = self.axis % rank
         if rank == 4 and axis in (1, 3) and mask is None:

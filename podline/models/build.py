@@ -38,8 +38,7 @@ def build_model(
         image_shape: (height, width, channels); for a network with published weights, a single channel is repeated to
             three.
         classes: number of logits.
-        mean: mean per channel, of pixels in 0…255, from the training split; see
-            :func:`podline.models.normalisation.pixels_of` for the networks and settings with constants of their own.
+        mean: mean per channel, of pixels in 0…255, from the training split, unless the settings have other constants.
         std: standard deviation per channel, of the same pixels; a constant channel (0) is centred, but not scaled.
         seed: seed of weights and dropout; see :func:`trainable_model`.
         precision: as in :func:`trainable_model`.
@@ -147,6 +146,12 @@ def _require_data_format(settings: ModelSettings) -> None:
 
 def _made(settings: ModelSettings, image_shape: tuple[int, int, int], classes: int) -> keras.Model:
     """Return the network that the model's function builds, a functional model from images to logits (n, classes)."""
+    # Here, since layers that a module makes at its import would otherwise change the names of the first network.
+    if isinstance(MODELS.load(settings.kind), keras.Model):
+        raise SettingsError(
+            f"{MODELS.title(settings.kind)} is a keras.Model, expected a function that returns "
+            "one, from (image_shape, classes, settings)"
+        )
     with fresh_names(), policy_of_layers(POLICIES["float32"]):
         network = MODELS.make(settings, image_shape, classes, settings)
     if not (isinstance(network, keras.Model) and has_graph(network)):

@@ -1,8 +1,10 @@
-"""Refuses layers that cannot be trained: not built, not float32, or with a state that differs between replicas."""
+"""Refuses layers that cannot be trained: not built, not float32, of differing state, or a last one of probabilities."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -10,6 +12,10 @@ import tensorflow as tf
 from podline.base.errors import SettingsError
 from podline.models.keras_internals import with_sublayers
 from podline.models.layer_copies import STOCK
+
+# TensorFlow's operations that compute probabilities, and operations after them that change no value.
+_PROBABILITIES = ("Softmax", "Sigmoid")
+_SAME_VALUES = ("Identity", "Cast", "Reshape", "Squeeze")
 
 
 def require_trainable(model: keras.Model) -> None:
@@ -22,6 +28,25 @@ def require_trainable(model: keras.Model) -> None:
     _require_built(model)
     _require_float32(model)
     _require_shared_state(model)
+
+
+def require_logits(outputs: tf.Tensor) -> None:
+    """Refuse, while a step is traced, a model whose last operation is a softmax or a sigmoid.
+
+    Raises:
+        SettingsError: the model returns probabilities; the message names the layer.
+    """
+    if not tf.is_symbolic_tensor(outputs):
+        return
+    operation: Any = outputs.op
+    while operation.type in _SAME_VALUES:
+        operation = operation.inputs[0].op
+    if operation.type in _PROBABILITIES:
+        layer = re.sub(r"_\d+$", "", operation.name.split("/")[-2])  # a number follows the name of a layer's scope
+        raise SettingsError(
+            f"layer {layer}: the model's last operation is {operation.type.lower()}, expected logits, since the loss "
+            "computes probabilities itself; leave out the last activation"
+        )
 
 
 def _require_built(model: keras.Model) -> None:

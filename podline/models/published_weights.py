@@ -30,7 +30,6 @@ def published_layers(store: Store, network: Pretrained, checksum: str) -> Layers
     Raises:
         SettingsError: the weights cannot be fetched, do not have this checksum, or are not published for the network.
         ArtifactError: the file in the store has changed.
-        StoreError: the file cannot be copied.
     """
     kind, published = network.kind, PUBLISHED.get(network.kind)
     if published is None or published.checksum != checksum:

@@ -49,8 +49,7 @@ def read_tensors(file: Path) -> Iterator[tuple[str, Array]]:
     """Yield the tensors of a file as ``layer/variable``, with their values.
 
     Raises:
-        ValueError: the file is not in PyTorch's legacy format, is from a big-endian machine, or its tensors do not fit
-            its storages.
+        ValueError: the file is not in PyTorch's legacy format, or its tensors do not fit its storages.
         pickle.UnpicklingError: a pickle is damaged, or refers to anything but tensors.
     """
     with file.open("rb") as stream:

@@ -21,10 +21,7 @@ _NO_KERNELS = ("bias", "beta", "gamma", "scale", "alpha")
 
 
 def values_of(variables: Variables, owner: str = "") -> dict[str, Array]:
-    """Return label → value in the order of the variables.
-
-    A label is a variable's path without ``owner/``, and with its index if an earlier variable has this label.
-    """
+    """Return label → value in the order of the variables; a label is a path without ``owner/``, made unique."""
     values: dict[str, Array] = {}
     for place, variable in enumerate(variables):
         label = variable.path.removeprefix(f"{owner}/")

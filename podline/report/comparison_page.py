@@ -109,10 +109,7 @@ def _page(found: RunsComparison, runs: Sequence[_Curves], drawn: Svg) -> str:
 
 
 def _answer(found: RunsComparison) -> Iterator[Block]:
-    """Yield the title, and each run's difference from the first run with its verdict: worse runs, then better ones.
-
-    A run that could not be compared has a warning at the end.
-    """
+    """Yield the title, and each run's difference from the first run with its verdict, worse runs first."""
     ranked = sorted(found.verdicts, key=lambda verdict: ("worse", "better", "noise").index(verdict.word))
     words, about = f"{len(found.runs)} runs", f"beside {found.runs[0]}"
     if len(found.runs) == 2 and ranked:

@@ -71,8 +71,6 @@ class NightSeries:
     """Comparable nights; only a few numbers per night are kept in memory.
 
     Attributes:
-        first: the night with which the series began.
-        ended: Unix time at which the last night ended.
         decision: the last promotion decision of a night with a result, or None.
         measure: the main metric of the last results; empty without results.
         last: the last night with a result, or None.
@@ -106,8 +104,7 @@ class NightSeries:
     def change(self, entry: Entry, known: KnownFigures) -> Change:
         """Return the change of the main metric to this night or retry from the previous night.
 
-        The previous night counts as the mean over it and the trainings with equal inputs in ``known``. The change is
-        empty without a result of both.
+        The previous night counts as the mean over it and the trainings with equal inputs in ``known``.
         """
         outcome = entry.outcome
         if outcome is None:

@@ -144,7 +144,7 @@ def findings(run: RunFacts) -> Iterator[Block]:
     """Show the problems of the training, and skipped checkpoints."""
     table = findings_table(run.findings, run.events)
     yield table or Text(
-        "No findings: no layer died or exploded, the answers did not collapse, gradients flowed, input was there in "
+        "No findings: no layer died or exploded, no output became constant, gradients flowed, input was there in "
         "time, every checkpoint was whole."
     )
 

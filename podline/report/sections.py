@@ -41,12 +41,7 @@ def sections_in(module: ModuleType) -> Iterator[Section]:
 
 
 def blocks_of(found: Section, run: RunFacts) -> list[Block]:
-    """Return a section's blocks for a run; if an installed section raises an exception, a warning with the reason.
-
-    Raises:
-        TransientError: an installed section raised it, so a retry may help.
-        PodlineError: a section of Podline raised it.
-    """
+    """Return a section's blocks for a run; if an installed section raises an exception, a warning with the reason."""
     if found.blocks.__module__.startswith("podline."):
         return list(found.blocks(run))
     title = f"section {found.heading} ({found.blocks.__module__})"

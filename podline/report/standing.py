@@ -40,10 +40,8 @@ class RunStanding:
     Attributes:
         nights: entries of the last earlier nights with the same settings except the seed, each run once, oldest first;
             without nights, other runs with these settings.
-        role: what the rival is: the reference of the promotion; if there is none or it is deleted, the previous night;
-            without nights, the previous run.
-        rival: the comparison with an earlier run, the rival; None for the first run of a recipe, or if the earlier
-            runs cannot be compared.
+        role: what the rival is: the promotion's reference; without one, the previous night, or else the previous run.
+        rival: the comparison with an earlier run, the rival; None if there is none that can be compared.
         promotion: the decision on the run's promotion; None if the run was not to be promoted.
         worse: the explanation if the run is significantly worse than the rival on the same test examples, else None.
     """
@@ -96,10 +94,7 @@ def _why_worse(store: Store, rival: Pairing, reporter: Reporter) -> Explained | 
 
 
 def _looked_at(store: Store, run: str, found: Explained, reporter: Reporter) -> tuple[Image, ...]:
-    """Return saliency maps (Grad-CAM) of the run's model for the lost examples.
-
-    Empty if the model cannot be loaded, or its kind of task or architecture has no such maps.
-    """
+    """Return saliency maps (Grad-CAM) of the run's model for the lost examples; empty if there are none."""
     images = [image for image, *_ in found.pictures]
     try:
         kind = kind_named(facts_by_measure(found.why.comparison.measure).name)
@@ -115,8 +110,7 @@ def _before(
     """Return earlier nights, oldest first, and the run to compare with: the last night, or else the last run.
 
     All have the same main metric, and each run appears once, with its newest entry. If no night has the same settings,
-    other runs with these settings are returned instead of nights. The run to compare with may have other settings if no
-    run has the same; it is None if there is no earlier run.
+    other runs with these settings are returned instead of nights; the run to compare with may have other settings.
     """
     settings, seen, last = plain(recipe), {spec.run}, None
     nights: list[Entry] = []

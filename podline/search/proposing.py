@@ -87,8 +87,7 @@ def _known(trial: Trial, distributions: Mapping[str, Any]) -> optuna.trial.Froze
 def limits(trials: Sequence[Trial]) -> tuple[float | None, ...]:
     """Return the limit of a trial's best value after each evaluation; a trial above its limit is pruned.
 
-    A limit is the median of the complete trials at the same evaluation, as in Optuna's ``MedianPruner``. The result is
-    empty before :data:`_COMPLETE` trials are complete, and has None for the first quarter of the evaluations.
+    A limit is the median of the complete trials at the same evaluation, as in Optuna's ``MedianPruner``.
     """
     complete = [trial.evaluations for trial in trials if trial.state == "complete"]
     if len(complete) < _COMPLETE:

@@ -94,8 +94,7 @@ def search_spec(
         strategy: the distribution strategy of trials.
 
     Raises:
-        SettingsError: a space is invalid, the recipe does not accept a value of it, or the strategy uses several
-            processes.
+        SettingsError: a space is invalid for the recipe, or the strategy uses several processes.
         StoreError: the data set does not exist.
     """
     if strategy == WORKERS:

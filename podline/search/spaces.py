@@ -65,8 +65,7 @@ def spaces_of(texts: Iterable[str], recipe: Recipe) -> tuple[Space, ...]:
     """Return the spaces of a search, each written as ``PATH=SPACE``.
 
     Raises:
-        SettingsError: a space is invalid, the recipe does not accept one of its values, or trials with different values
-            cannot be compared.
+        SettingsError: a space is invalid for the recipe, or trials with different values cannot be compared.
     """
     found = tuple(map(_space, texts))
     if not found:

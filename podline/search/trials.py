@@ -85,8 +85,7 @@ def read_search(store: Store, spec: SearchSpec) -> SearchDocument:
     """Return the record of a search; a new search has no trials.
 
     Raises:
-        StoreError: the record cannot be read.
-        ArtifactError: the record is damaged, or is not that of a search.
+        ArtifactError: the record is damaged.
     """
     name = f"{spec.folder}/{DOCUMENT}"
     if not store.exists(name):
@@ -96,10 +95,7 @@ def read_search(store: Store, spec: SearchSpec) -> SearchDocument:
 
 
 def measured(lines: Sequence[MetricsLine], metric: str) -> dict[str, Any]:
-    """Return the fields ``value`` (of the run's final state), ``evaluations`` and ``examples`` of a trial, by name.
-
-    The result is empty for a run without evaluations.
-    """
+    """Return a trial's ``value`` (of the final state), ``evaluations`` and ``examples``; empty without evaluations."""
     evaluations = {line.step: line for line in lines if isinstance(line, EvaluationLine)}
     if not evaluations:
         return {}

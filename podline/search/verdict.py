@@ -20,8 +20,7 @@ class Verdict(NamedTuple):
     Attributes:
         default: the trial of the recipe's own values.
         best: the trial with the lowest value.
-        better: whether ``best`` is significantly better than ``default``, False if both are the same trial; else None
-            for losses, which are not tested.
+        better: whether ``best`` is significantly better than ``default``; None for losses, which are not tested.
         text: the verdict as text.
     """
 

@@ -37,6 +37,10 @@ MLFLOW = "mlflow:"
 NOT_SETTINGS = frozenset({_SETTINGS_FILE, PAGES_SECRET, "PODLINE_REAL_DATA"})
 
 
+# A year, in seconds: far more than any wait; the system cannot wait for an infinite time.
+_LONGEST = 31_536_000
+
+
 class StoreSettings(Frozen):
     """Settings of the store; most are for a store in a bucket. Times are in seconds."""
 
@@ -45,13 +49,19 @@ class StoreSettings(Frozen):
     )
     cache_limit: int = Field(default=50_000_000_000, gt=0, description="the largest total size of the copies, in bytes")
     parallel: int = Field(default=8, ge=1, le=64, description="the number of parallel downloads")
-    deadline: float = Field(default=120.0, gt=0, description="the time limit for a request with all retries")
+    deadline: float = Field(
+        default=120.0, gt=0, le=_LONGEST, description="the time limit for a request with all retries"
+    )
     patience: float = Field(
-        default=1800.0, ge=0, description="the time that training continues while the store does not answer"
+        default=1800.0,
+        ge=0,
+        le=_LONGEST,
+        description="the time that training continues while the store does not answer",
     )
     lease: float = Field(
         default=60.0,
         gt=0,
+        le=_LONGEST,
         description="how long the process that writes a run may be silent until another machine takes over; also for a "
         "store in a folder",
     )
@@ -112,8 +122,7 @@ def _listed(files: Any) -> Any:
         ValueError: a path is relative; flows run in processes with other working folders.
     """
     files = _split(files)
-    for file in files if isinstance(files, list | tuple) else ():
-        # pydantic refuses any other type of value.
+    for file in files if isinstance(files, list | tuple) else ():  # pydantic refuses any other type
         if isinstance(file, str) and not Path(file).expanduser().is_absolute():
             raise ValueError(f"{file} is a relative path; give an absolute one")
     return files
@@ -145,25 +154,27 @@ class Settings(Frozen):
         le=65000,
         description="the port of the first of several hosts; host i listens on this port + i",
     )
-    silence: float = Field(default=900.0, gt=0, description="a stage counts as hung after this time without progress")
+    silence: float = Field(
+        default=900.0, gt=0, le=_LONGEST, description="a stage counts as hung after this time without progress"
+    )
     hang_factor: float = Field(
-        default=20.0,
-        gt=1,
-        description="a training counts as hung after this multiple of its usual time between two reports",
+        default=20.0, gt=1, description="a training counts as hung after this multiple of its usual time between events"
     )
     hang_floor: float = Field(
         default=120.0,
         gt=0,
         description="a training does not count as hung before this time; see docs/reference/findings.md#a-hang",
     )
-    grace: float = Field(default=30.0, ge=0, description="the time that a terminated stage has to save its work")
-    stage_timeout: float | None = Field(default=None, gt=0, description="the time limit of a stage")
+    grace: float = Field(
+        default=30.0, ge=0, le=_LONGEST, description="the time that a terminated stage has to save its work"
+    )
+    stage_timeout: float | None = Field(default=None, gt=0, le=_LONGEST, description="the time limit of a stage")
     train_lock: str = Field(
         default="/tmp/podline-train.lock",  # noqa: S108
         description="the lock file of trainings, which run one at a time; empty: no lock; see docs/how-to/train.md",
     )
     server_timeout: float = Field(
-        default=300.0, gt=0, description="the time limit for the start of the embedded Prefect server"
+        default=300.0, gt=0, le=_LONGEST, description="the time limit for the start of the embedded Prefect server"
     )
     parse_limits: float = Field(
         default=1.0,
@@ -189,9 +200,7 @@ class Settings(Frozen):
         default=StoreSettings(), description="settings of the store, mostly for a bucket: docs/how-to/bucket.md"
     )
     nights: NightSettings = Field(default=NightSettings(), description="the handling of failed nights")
-    pages: PageSettings = Field(
-        default=PageSettings(), description="the pages of the stores: their address, and which stores are served"
-    )
+    pages: PageSettings = Field(default=PageSettings(), description="the stores' pages: their address, and the stores")
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/how-to/tpu.md")
 
 
@@ -265,10 +274,7 @@ def variable_of(key: str) -> str:
 
 
 def variables(machine: Settings) -> dict[str, str]:
-    """Return environment variables with which :func:`load` returns these settings on another machine.
-
-    A table without values, such as an empty ``[tpu.machine]``, is lost.
-    """
+    """Return environment variables with which :func:`load` returns these settings, except for empty tables."""
     given = flat(machine.model_dump(mode="json", exclude_defaults=True))
     return {
         variable_of(key): ",".join(value) if isinstance(value, list) else str(value) for key, value in given.items()
@@ -284,9 +290,8 @@ def _refused(error: ValidationError, sources: Mapping[str, str]) -> SettingsErro
         needed = [name for name, field in keys().items() if field.is_required() and f"{name}.".startswith(f"{key}.")]
         return SettingsError(f"{asks}: {', '.join(needed)} must be given as well")
     # A key in a list, such as recipes.0, has the source of the list.
-    ours = [source for given, source in sources.items() if given.startswith(key)]
-    ours += [source for given, source in sources.items() if key.startswith(f"{given}.")]
-    source = next(iter(ours), "settings")
+    ours = (source for given, source in sources.items() if given.startswith(key) or key.startswith(f"{given}."))
+    source = next(ours, "settings")
     value = "" if isinstance(problem.input, dict) else f" = {problem.input!r}"
     expected = f"; expected {keys()[key].description}" if problem.type == "string_pattern_mismatch" else ""
     return SettingsError(f"{source}: {key}{value}: {problem.msg}{expected}")
@@ -318,12 +323,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def _from_file(file: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
+        given = flat(values)
     except OSError as error:
         raise SettingsError(f"settings file {file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise SettingsError(f"settings file {file} is not TOML: {error}") from error
     known = keys()
-    for key, value in flat(values).items():
+    for key, value in given.items():
         if any(name.startswith(f"{key}.") for name in known):
             raise SettingsError(f"settings file {file}: {key} = {value!r}: expected a table, [{key}]")
         if key not in known:

@@ -233,11 +233,6 @@ def fitted(store: Store, recipe: Recipe, folder: str, tell: Tell = _discard) -> 
         recipe: any recipe; its ``few`` and ``fit`` define the choices.
         folder: folder of the data set.
         tell: called with a log line about each choice.
-
-    Raises:
-        StoreError: the data set does not exist.
-        ArtifactError: the data set's manifest has changed.
-        SettingsError: there are too few images for a plateau or for annealing.
     """
     if recipe.few:
         _tell_growth(store, recipe, read_manifest(store, folder).split(TRAINING).records, tell)

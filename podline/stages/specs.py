@@ -191,8 +191,7 @@ class TrainResult(Result):
     pflop: float = Field(default=0.0, description="10¹⁵ floating-point operations of the training; 0: unknown")
     waiting_for_input: float = Field(description="share of the training time, 0…1")
     traces: int = Field(
-        default=0,
-        description="number of times that TensorFlow traced the training step since the last interruption; 0: unknown",
+        default=0, description="how often TensorFlow traced the step since the last interruption; 0: unknown"
     )
     load: Load | None = Field(default=None, description="load of the CPU since the last interruption; None: unknown")
     resumed_from: tuple[int, ...] = Field(default=(), description="steps at which the run resumed")
@@ -327,10 +326,7 @@ class PromoteResult(Result):
 
     @property
     def reason(self) -> str:
-        """Return the doubt or the first refusal in one line; empty without either.
-
-        A model that was promoted with ``--anyway`` may have refusals.
-        """
+        """Return the doubt or the first refusal, even an overruled one, in one line; empty without either."""
         more = f"; {len(self.refusals) - 1} more in the report" if len(self.refusals) > 1 else ""
         return self.doubt or "".join(self.refusals[:1]) + more
 

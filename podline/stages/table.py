@@ -244,11 +244,7 @@ def again_from() -> list[str]:
 
 
 def stage_of(spec: Spec[R]) -> Stage[Spec[R], R]:
-    """Return the stage whose input is this spec.
-
-    Raises:
-        SettingsError: no stage has specs of this class.
-    """
+    """Return the stage whose input is this spec."""
     for stage in _all().values():
         if type(spec) is stage.spec:
             return cast("Stage[Spec[R], R]", stage)

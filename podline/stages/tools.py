@@ -99,10 +99,7 @@ class ShowSpec(RecipeSpec["ShowResult"]):
 
 
 class ShowResult(Result):
-    """The sheet's path, and the numbers of evaluated and correct examples.
-
-    Both are 0 without a run, or if the answers of its kind of model are not simply right or wrong.
-    """
+    """The sheet's path, and the numbers of evaluated and correct examples; 0 without right or wrong answers."""
 
     png: str
     examples: int = 0

@@ -47,7 +47,7 @@ from podline.settings.machine import load
 from podline.store import digests
 from podline.store.cache import Cache, scratch_of
 from podline.store.cloud_storage import client, cloud_explained, worth_trying
-from podline.store.contract import BUCKET_SCHEME, MARKER, Listed, Store, explained
+from podline.store.contract import BUCKET_SCHEME, LOST, MARKER, Listed, Store, explained
 from podline.store.prefetch import in_order
 
 # Attempts to replace an object; another writer may change it between a lookup and the upload.
@@ -99,7 +99,6 @@ class BucketStore(Store):
         Raises:
             SettingsError: the URI is invalid.
             CredentialsError: this machine has no credentials.
-            StoreError: the cache's folder cannot be created.
         """
         bucket, prefix = split_uri(uri)
         settings = load().store
@@ -329,7 +328,7 @@ class BucketStore(Store):
                 f"{self.where(name)} has generation {there.version} now, but had {version} when it was first read; "
                 "run the command again"
             )
-        return StoreError(f"cannot read {self.where(name)}: it does not exist")
+        return StoreError(f"cannot read {self.where(name)}: it does not exist; {LOST}")
 
     def _require_bucket(self) -> None:
         """Raise an error if the bucket itself does not exist."""

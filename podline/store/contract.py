@@ -69,6 +69,8 @@ _PASSING = frozenset(
 # Modes of the scratch folder: for the owner only, or for the group that shares the store.
 _PRIVATE, _SHARED = 0o700, 0o770
 _marking = threading.RLock()
+LOST = "put it back, or run the command that writes it"
+_REMEDIES = {errno.ENOENT: f"; {LOST}", errno.EISDIR: f"; move the folder away, then {LOST}"}
 
 
 @contextlib.contextmanager
@@ -86,8 +88,9 @@ def explained(action: str, path: Path | str) -> Generator[None, None, None]:
             raise StoreUnavailableError(
                 f"cannot {action} {path}: {error.strerror}; the file system does not respond properly, check its server"
             ) from error
+        remedy = _REMEDIES.get(error.errno or 0, "") if action == "read" else ""
         raise refused(action, path, error) or StoreError(
-            f"cannot {action} {path}: {error.strerror or error}"
+            f"cannot {action} {path}: {error.strerror or error}{remedy}"
         ) from error
 
 
@@ -239,7 +242,7 @@ class Store(ABC):
         self._publish(source, name, replace=replace, flush=flush)
 
     def swap(self, source: Path | None, name: str, version: str, *, flush: bool = True) -> str:
-        """Replace the content of a name atomically, if it still has the given version.
+        """Replace the content of a name atomically, if it still has the given version; return the new version, if any.
 
         Args:
             source: the file with the new content, see :meth:`publish_file`; None deletes the name instead, and does
@@ -247,9 +250,6 @@ class Store(ABC):
             name: the name to publish under.
             version: the version to replace; empty if the name must not exist.
             flush: see :meth:`publish_file`.
-
-        Returns:
-            The version of the new content; empty without ``source``.
 
         Raises:
             TakenError: the name has another version with other content, or was deleted.
@@ -415,10 +415,7 @@ class Store(ABC):
 
     @contextlib.contextmanager
     def alone(self, *folders: str) -> Generator[set[str], None, None]:
-        """Reserve those of the folders that no process uses, and yield them; a process that wants to use one waits.
-
-        See :meth:`using` for the processes that are known.
-        """
+        """Reserve those of the folders that no process uses, and yield them; a process that wants to use one waits."""
         self.require_writable()
         with entered(self.uri, lambda: uses.Lease(self.own_folder("uses")).take(folders)) as lease:
             yield set(lease.names)

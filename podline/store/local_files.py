@@ -15,8 +15,7 @@ from podline.store.contract import explained
 def appearing(path: Path) -> Generator[Path, None, None]:
     """Yield a temporary path next to ``path``; after the body, the file or folder written there replaces ``path``.
 
-    A folder replaces no folder with content. The temporary name begins with a dot, so that servers that look
-    for version numbers ignore it.
+    The temporary name begins with a dot, so that servers that look for version numbers ignore it.
 
     Raises:
         StoreError: the file or folder cannot be written, or replaces a folder with content; the partial one is deleted.

@@ -27,8 +27,7 @@ from podline.base.progress import Reporter
 
 _POLL_SECONDS = 0.5
 # Seconds between two progress events of a waiting process, and between its log lines. The limit for a hang on a node
-# (tpu.limits.worker) must be longer than the latter. Log lines come at once, after 30 s, a minute, two minutes, and so
-# on, at least every ten minutes.
+# (tpu.limits.worker) must be longer than the latter. Log lines come at once, after 30 s, a minute, and so on.
 _BEAT_SECONDS, _FIRST_NEWS_SECONDS, _NEWS_SECONDS = 10.0, 30.0, 600.0
 _HOLDER_BYTES = 300
 _SUFFIX = ".lock"

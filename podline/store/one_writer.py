@@ -164,11 +164,7 @@ class Writer:
             self._mark.write_text(f"{_machine()} {self.owner}")
 
     def keep(self, last: bool) -> float | None:
-        """Renew the lease unless it was renewed recently, or this is the ``last`` call.
-
-        Returns:
-            The seconds until the next call; None if the lease is lost.
-        """
+        """Renew the lease unless it was renewed recently; return the seconds until the next call, or None if lost."""
         pause = self.seconds / _RENEWALS
         # If the store does not respond, keep the lease: the store may return before another process takes it.
         with self._lock, contextlib.suppress(PodlineError):
@@ -197,9 +193,7 @@ class Writer:
         """Publish a file below the folder; see :meth:`podline.store.contract.Store.publish_file`.
 
         Raises:
-            TakenError: the name exists with other content, and ``replace`` is false.
             OtherWriterError: another process holds the lease.
-            StoreUnavailableError: other processes replaced the file in all attempts.
         """
         is_record = name.startswith(f"{self._folder}/stages/")
         record = Record(name=name, content=source.read_text()) if is_record else None

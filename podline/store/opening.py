@@ -21,7 +21,6 @@ def open_store(root: str | Path, option: str = "--root") -> Store:
     Raises:
         SettingsError: the root is invalid.
         CredentialsError: the root is in a bucket, and this machine has no credentials.
-        StoreError: the root is in a bucket, and the cache's folder cannot be created.
     """
     store = _opened(root, option)
     store.marks, store.shared = True, load().store.group

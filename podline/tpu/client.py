@@ -43,8 +43,7 @@ class CloudTpu:
 
     Every method raises the errors of :mod:`podline.tpu.api_errors`: :class:`TpuApiError` if the API does not answer,
     :class:`CredentialsError`, :class:`QuotaError`, :class:`TpuSetupError`, :class:`TpuCapacityError`, and
-    :class:`TpuUnhealthyError` if the API refuses a request, for example because of the node's present state, or if an
-    operation takes longer than ``operation_timeout``.
+    :class:`TpuUnhealthyError` if the API refuses a request in the node's present state, or an operation takes too long.
 
     Args:
         settings: project, zone, and the time limits of calls and operations.

@@ -62,11 +62,7 @@ class Recovery:
             self._create(spec, self._limits.quota_release if deleted else 0.0)
 
     def delete(self, *, waiting: bool = True) -> bool:
-        """Delete the node and its request; return whether anything was deleted.
-
-        Args:
-            waiting: whether to delete a request without a node that still waits in the queue.
-        """
+        """Delete the node and its request, also one in the queue if ``waiting``; return whether any was deleted."""
         node = self.insist(lambda: self._api.node(self._name))
         owner = node.queued_resource if node and node.queued_resource else self._name
         request = self.insist(lambda: self._api.queued_resource(owner))

@@ -84,14 +84,10 @@ class TurnView(Frozen):
 
 
 def look(path: Path, cool_down: float, clock: Clock) -> TurnView:
-    """Return the state of the turn without taking it; take a shared lock for a moment if the turn is free.
-
-    Raises:
-        TpuSetupError: the file cannot be used.
-    """
-    if not path.exists():
-        return TurnView()
+    """Return the state of the turn without taking it; take a shared lock for a moment if the turn is free."""
     with _explained(path):
+        if not path.exists():
+            return TurnView()
         values = path.read_bytes().split()
         with locked(path, shared=True, wait=False) as free:
             if free is None:

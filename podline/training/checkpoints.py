@@ -157,11 +157,7 @@ class CheckpointFolder:
         self.folder = f"{run_folder}/checkpoints"
 
     def save(self, step: int, arrays: Arrays, metrics: LogMark, clock: TimeSpent, accepted: int | None = None) -> None:
-        """Publish a checkpoint, then delete older checkpoints; see :meth:`prune`.
-
-        Raises:
-            StoreError: a file cannot be written.
-        """
+        """Publish a checkpoint, then delete older checkpoints; see :meth:`prune`."""
         self._store.delete(self._json(step))
         size, sha256 = write_arrays(self._store, self._npz(step), arrays)
         checkpoint = Checkpoint(

@@ -32,10 +32,7 @@ from podline.training.tracing import explain
 
 
 def train_from(run: Run, step: int, clock: RunClock) -> int:
-    """Take the remaining training steps, after an evaluation of ``step`` that was interrupted.
-
-    Returns:
-        How many times TensorFlow traced the step function; 0 if no step remains.
+    """Take the remaining training steps; return how many times TensorFlow traced the step function.
 
     Raises:
         PreemptedError: SIGTERM asked the process to end; its progress is saved.

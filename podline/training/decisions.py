@@ -1,9 +1,8 @@
 """Decisions after an evaluation: lower the rate (plateau), restore a state (annealing), end (early stopping, pruning).
 
 The deciders read evaluations of the validation split or of held-out training examples, never of the test split. A
-decider keeps its whole state in the last line that it wrote to ``metrics.jsonl``; the pruner, which writes none,
-computes its state from all evaluations in the file. Each checkpoint records that file's checksum, so a resumed run
-takes the same decisions as an uninterrupted one. This module does not need TensorFlow.
+decider keeps its whole state in its last line of ``metrics.jsonl``, the pruner in the evaluations. Each checkpoint has
+that file's checksum, so a resumed run takes the same decisions as an uninterrupted one. This needs no TensorFlow.
 """
 
 from __future__ import annotations
@@ -192,10 +191,7 @@ def _in_words(line: AnnealingLine) -> str:
 
 
 class EarlyStop:
-    """Ends a run if its validation metric stops improving, and restores the best state at the end.
-
-    The settings may turn off either of the two.
-    """
+    """Ends a run if its validation metric stalls, and restores the best state at the end; either may be turned off."""
 
     def __init__(self, run: Run, lines: Iterable[MetricsLine], write: Callable[[EarlyStopLine], None]) -> None:
         """Restore the state of an interrupted run from its lines of ``metrics.jsonl``; ``write`` appends a line."""

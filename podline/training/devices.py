@@ -45,8 +45,7 @@ def prepare(seed: int, *, deterministic: bool, strategy: str = "auto") -> tf.dis
         The strategy that the model is built and runs under. For one CPU or GPU it is TensorFlow's default strategy.
 
     Raises:
-        SettingsError: the devices do not exist, this process already uses other devices, or ``auto`` would choose the
-            CPU although the setting ``require_accelerator`` forbids it.
+        SettingsError: the devices do not exist or are refused by settings, or this process already uses others.
         WorkerLostError: some workers did not join in time.
     """
     first = not _strategy.cache_info().currsize
@@ -211,10 +210,7 @@ def warn_of_padding(
 
 
 def batch_advice(setting: str, batch_size: int, parts: int, *, tpu: bool) -> str | None:
-    """Return a warning if padding would waste a part of a TPU, else None; None on CPUs and GPUs as well.
-
-    ``parts``: number of equal parts of a batch, of which each core computes one at a time.
-    """
+    """Return a warning if padding would waste a part of a TPU, which computes one of ``parts`` of a batch at a time."""
     per_core = batch_size // parts
     if not tpu or per_core % _TPU_BATCH == 0:
         return None

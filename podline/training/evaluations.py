@@ -166,11 +166,7 @@ class Evaluate(Hook):
 
 
 def _held_out_measures(run: Run) -> list[Measure]:
-    """Return the measures that the recipe computes during training, for the log or for a decision.
-
-    Raises:
-        SettingsError: see :class:`Evaluate`.
-    """
+    """Return the measures that the recipe computes during training, for the log or for a decision."""
     recipe, classes = run.recipe, run.manifest.class_names
     known = {
         measure.name: measure

@@ -57,11 +57,7 @@ def export_model(store: Store, run_folder: str, model: keras.Model, images: npt.
 
 
 def _loaded(store: Store, name: str) -> Any:
-    """Load a published file with plain Keras.
-
-    Raises:
-        ArtifactError: the file cannot be loaded.
-    """
+    """Load a published file with plain Keras."""
     try:
         return keras.models.load_model(store.local(name), compile=False)
     except Exception as error:  # the code of any layer
@@ -79,8 +75,7 @@ def load_model(store: Store, run_folder: str, weights_sha256: str) -> keras.Mode
 
     Raises:
         StoreError: a file cannot be read.
-        ArtifactError: the checksum of the weights is not ``weights_sha256``, or the architecture has changed or cannot
-            be loaded.
+        ArtifactError: the weights or the architecture have changed, or cannot be loaded.
     """
     model = network_of(store, run_folder)
     try:

@@ -93,9 +93,8 @@ def find_learning_rate(spec: LearningRateSpec, reporter: Reporter) -> LearningRa
 
     Raises:
         StoreError: the data set or the run does not exist.
-        SettingsError: recipe and data or devices do not fit, the optimizer overrides the learning rate, or the run has
-            replaced the checkpoint since the request.
-        ArtifactError: the data set or the checkpoint has changed, or the checkpoint does not fit the recipe.
+        SettingsError: recipe and data or devices do not fit, or the optimizer overrides the learning rate.
+        ArtifactError: the data set or the checkpoint has changed, or does not fit the recipe.
         DivergenceError: the loss exploded in fewer than :data:`LEAST_STEPS` steps, or neither fell nor rose.
     """
     started = time.monotonic()
@@ -274,8 +273,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
     """Derive a learning rate from the losses of a search.
 
     Raises:
-        DivergenceError: there are fewer than :data:`LEAST_STEPS` losses, or they neither fall nor rise by more than
-            their noise.
+        DivergenceError: there are fewer than :data:`LEAST_STEPS` losses, or they change only by noise.
     """
     if len(losses) < LEAST_STEPS:
         raise DivergenceError(
@@ -294,8 +292,7 @@ def suggest(rates: Sequence[float], losses: Sequence[float], schedule: ScheduleS
     if fall > chance:
         low = np.flatnonzero(curve <= start - _FLOOR * fall)
         floor = float(rates[low[0]]), float(rates[low[-1]])
-        fallen = "at least nine tenths of this fall are reached at rates from"
-        begun = f"the loss falls from {start:.3g} to {lowest:.3g}; {fallen}"
+        begun = f"the loss falls from {start:.3g} to {lowest:.3g}; nine tenths of this fall are reached at rates from"
         return _in_the_floor(floor, blow_up, schedule, begun, rates[-1])
     if blow_up is not None:
         return _below_the_blow_up(blow_up)

@@ -182,10 +182,7 @@ class _JudgesMeasures(Protocol):
 
 
 def judge_measures(findings: Findings, evaluation: EvaluationLine, objective: object, warmup: int) -> None:
-    """Record an objective's findings after the warm-up, since outputs may be near zero before.
-
-    Objectives without a method ``faults`` have no findings.
-    """
+    """Record the findings of an objective with ``faults`` after the warm-up, before which outputs may be near zero."""
     if isinstance(objective, _JudgesMeasures) and evaluation.step > warmup:
         findings.judged(_OF_MEASURES, evaluation.step, objective.faults(evaluation.measures))
 

@@ -57,7 +57,6 @@ class Finished:
         Raises:
             SettingsError: the final state does not fit the model, the optimizer or the average of ``state``.
             ArtifactError: its last checkpoint is missing or damaged.
-            StoreError: its last checkpoint cannot be read.
         """
         newest = next(iter(self.checkpoints.steps()), None)
         if newest is None or newest != self.result.steps:

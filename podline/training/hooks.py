@@ -106,13 +106,7 @@ def _mean(values: npt.NDArray[np.float32]) -> float:
 
 
 class SaveCheckpoints(Hook):
-    """Saves a checkpoint every N steps or minutes, of states that may be restored, and at the end.
-
-    It runs last, after all other outputs.
-
-    Attributes:
-        rehearsed: the cost of a checkpoint, after :meth:`rehearse`.
-    """
+    """Saves a checkpoint every N steps or minutes, of states that may be restored, and at the end; runs last."""
 
     def __init__(
         self, run: Run, clock: RunClock, protected_step: Callable[[], int | None], due: Callable[[int], bool]
@@ -122,8 +116,7 @@ class SaveCheckpoints(Hook):
         Args:
             run: the run whose state is saved.
             clock: measures the time that the run takes.
-            protected_step: returns the step whose state may be restored later, or None; this step always gets a
-                checkpoint.
+            protected_step: returns the step whose state may be restored later; this step always gets a checkpoint.
             due: returns whether a step must get a checkpoint for another reason.
         """
         self._run, self._clock, self._protected_step, self._due = run, clock, protected_step, due
@@ -206,11 +199,7 @@ class InstalledHook(Hook):
             self._hook.after(stretch)
 
     def stop(self, stretch: Stretch) -> str:
-        """Return why the hook ends the run, or an empty text.
-
-        Raises:
-            SettingsError: the hook fails, or returns neither a text nor None.
-        """
+        """Return why the hook ends the run, or an empty text; for exceptions see :meth:`after`."""
         with explained(self._title):
             reason = cast("object", self._hook.stop(stretch)) or ""
             if not isinstance(reason, str):

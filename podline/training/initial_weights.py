@@ -57,9 +57,6 @@ def take_weights(state: TrainingState, init: InitSettings, stored: Layers) -> In
         init: the recipe's setting, with file and checksum of the weights.
         stored: the weights; see :func:`stored_layers`.
 
-    Returns:
-        A description of the weights: which layers have them, and which layers do not fit, or are only on one side.
-
     Raises:
         SettingsError: no layer fits, or a value is not finite.
     """

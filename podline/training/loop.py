@@ -60,8 +60,7 @@ class Stretch(StepsDone):
 
     Attributes:
         step: number of steps that the run has taken by the end of the stretch.
-        last: whether all steps are done or SIGTERM arrived, so that the loop ends here; False if a hook or a decision
-            ends it.
+        last: the loop ends here, because all steps are done or SIGTERM arrived, not because of a hook or decision.
     """
 
     step: int

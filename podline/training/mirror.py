@@ -4,9 +4,8 @@ Training does not wait for the store, and during an outage only the uploads are 
 state of the uploads: the log and a checkpoint's arrays are uploaded before its description, and the completion record
 last.
 
-The folder stays until the run is done and completely uploaded, or another machine takes over the run. A start resumes
-from the newer checkpoint: of the folder or of the bucket, and of the folder if both are equal. This module does not
-need TensorFlow.
+The folder stays until the run is done and uploaded, or another machine takes it over. A start resumes from the newer
+checkpoint: of the folder or of the bucket, and of the folder if both are equal. This module does not need TensorFlow.
 """
 
 from __future__ import annotations
@@ -20,13 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from podline.base.errors import (
-    OtherWriterError,
-    PodlineError,
-    PreemptedError,
-    StoreUnavailableError,
-    one_line,
-)
+from podline.base.errors import OtherWriterError, PodlineError, PreemptedError, StoreUnavailableError, one_line
 from podline.base.progress import Reporter
 from podline.base.stopwatch import measured
 from podline.documents.metrics_log import EVENTS, METRICS
@@ -78,10 +71,7 @@ class Mirror:
 
     @property
     def lost(self) -> bool:
-        """Return whether uploads have ended: the store was unavailable for ``patience`` seconds, or an upload failed.
-
-        An upload also fails if another machine has taken over the run.
-        """
+        """Return whether uploads ended: the store was unavailable for ``patience`` seconds, or an upload failed."""
         return self._failure is not None
 
     def __enter__(self) -> Self:
@@ -89,7 +79,6 @@ class Mirror:
 
         Raises:
             StoreUnavailableError: the store does not answer.
-            StoreError: a file cannot be read or written.
             OtherWriterError: another machine has taken over the run.
         """
         self.near.sweep()

@@ -95,8 +95,7 @@ def plan_training(recipe: Recipe, manifest: Manifest, first_epoch: int = 0) -> P
     """Plan the training of a recipe on a data set.
 
     Raises:
-        SettingsError: a batch is larger than the split, no example would be held out, a decision has no evaluations to
-            decide by, or a duration, the schedule or a setting of the kind does not fit the data set.
+        SettingsError: a batch, a duration, the schedule, evaluations or a setting of the kind does not fit the data.
     """
     examples = manifest.split(TRAINING).records
     try:

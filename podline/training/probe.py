@@ -40,10 +40,7 @@ class Probe:
         self._look = tf.function(lambda: strategy.run(self._figures), autograph=False)
 
     def figures(self) -> ProbeFigures:
-        """Return the statistics of the model's current state.
-
-        An infinite magnitude becomes the largest float32, and NaN becomes 0.
-        """
+        """Return the statistics of the model's current state; infinity becomes the largest float32, NaN becomes 0."""
         dead, largest, spreads = (self._strategy.experimental_local_results(value)[0] for value in self._look())
         finite = np.nan_to_num(largest.numpy()).tolist()
         layers = [

@@ -133,8 +133,7 @@ def rehearse(
 
     Raises:
         SettingsError: a batch does not fit into memory, or a step, a hook or the loss fails; the message has the cause.
-        ArtifactError: an example has an impossible target (the message names the example, its shard and byte offset),
-            or a checkpoint is not read back as it was written.
+        ArtifactError: an example has an impossible target; the message names the example, its shard and byte offset.
         DivergenceError: the loss of the first batch, or its gradient, is not finite.
         StoreError: checkpoints cannot be written.
     """
@@ -224,14 +223,7 @@ def _look_at_examples(run: Run) -> None:
 
 
 def _require_memory(model: keras.Model, batch_size: int, parts: int, available: int | None) -> None:
-    """Check that memory has room for the outputs of convolutions and dense layers, which the backward pass needs.
-
-    Args:
-        model: the model.
-        batch_size: examples in a step.
-        parts: number of equal parts of a batch, of which this process has one in memory at a time.
-        available: the free bytes; None if unknown.
-    """
+    """Check that memory has room for the outputs of convolutions and dense layers, for one of ``parts`` of a batch."""
     outputs: list[Any] = [layer.output for layer in model.layers if isinstance(layer, _KEPT_OUTPUTS)]
     each = sum(tf.as_dtype(output.dtype).size * math.prod(output.shape[1:]) for output in outputs)
     needed = batch_size // parts * each

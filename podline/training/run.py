@@ -67,8 +67,7 @@ def initial_state(
     """Return the initial state of training; ``strategy`` is from :func:`configure_process`.
 
     Raises:
-        SettingsError: a batch size is not divisible by the number of replicas times ``accumulate``; or the model or the
-            optimizer cannot be built.
+        SettingsError: replicas times ``accumulate`` do not divide a batch size, or the model cannot be built.
     """
     for _, phase in recipe.by_phase:
         devices.require_divisible(phase.batch_size, phase.accumulate, strategy)
@@ -112,7 +111,6 @@ class Trainer:
         Raises:
             SettingsError: the other run's state, or the file, does not fit, or the file cannot be read.
             ArtifactError: the other run's state, or the file, is damaged.
-            StoreError: the other run's state cannot be read.
         """
         if self.base:
             self.base.restore(self.state)

@@ -35,8 +35,7 @@ def learning_rate_spec(
         recipe: the recipe to search for; if ``run`` is given, the run's recipe is used instead.
         reporter: reports which of several data sets is used.
         run: the run from whose newest checkpoint the search begins.
-        fingerprint: the start of the data set's fingerprint; by default the run's data set or, without a run, the
-            newest.
+        fingerprint: the start of the data set's fingerprint; by default that of the run, or else the newest.
         choices: changes to the recipe.
         **values: values of ``low``, ``high``, ``steps`` and ``strategy`` that differ from the defaults.
 
@@ -45,17 +44,17 @@ def learning_rate_spec(
         SettingsError: the run's data set is not that of ``recipe`` and ``fingerprint``, or a value is invalid.
     """
     begins: dict[str, Any] = {}
+    trained_on = ""
     if run:
         training, checkpoint = training_of(store, run, recipe), _newest_checkpoint(store, run)
-        if not training.fingerprint.startswith(fingerprint or ""):
-            raise SettingsError(
-                f"got fingerprint={fingerprint}, but run {run} was trained on the data set {training.fingerprint}; "
-                "leave the fingerprint out"
-            )
-        recipe, fingerprint = training.recipe, training.fingerprint
+        recipe, trained_on = training.recipe, training.fingerprint
         begins = {"run": run, "checkpoint_step": checkpoint.step, "checkpoint_sha256": checkpoint.sha256}
     recipe = settled(store, (choices or Choices()).apply(recipe))
-    dataset = dataset_for(store, recipe, fingerprint, reporter)
+    dataset = dataset_for(store, recipe, fingerprint or trained_on, reporter)
+    if trained_on not in ("", dataset.fingerprint):
+        raise SettingsError(
+            f"got fingerprint={fingerprint}, but run {run} was trained on the data set {trained_on}; leave it out"
+        )
     if recipe.further == CHAMPION:
         recipe = recipe.changed(further=champion_run(store, recipe, dataset.folder) or None)
     return LearningRateSpec(

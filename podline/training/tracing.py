@@ -1,8 +1,7 @@
 """Explains a diverged loss: computes the loss of each example of the failing batch, and names the failing examples.
 
 The device continues until the next stop, so the weights before the failing step are lost. The losses are computed with
-the present weights or, if those are not finite, with the newest weights saved before the failing step, or else with the
-initial ones.
+the present weights or, if those are not finite, with the newest finite ones saved before the step, or the initial ones.
 """
 
 # pyright: standard
@@ -40,8 +39,7 @@ def explain(run: Run, failure: FailedStep) -> str:
     """Return the cause of a failure and its remedy, in a few lines; this may change the state of the failed run.
 
     The text names the examples whose loss is not finite, with file and byte offset, and the first layer, loss term or
-    gradient that is not finite; or, after an explosion, the few examples with most of the batch's loss. Otherwise the
-    text says that no single example is the cause.
+    gradient that is not finite; after an explosion, the examples with most of the loss. Or no example is the cause.
     """
     run, whose = _with_finite_weights(run, failure.step)
     phase = run.plan.phase(failure.step)
@@ -101,10 +99,7 @@ def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput,
 
 
 def _with_finite_weights(run: Run, step: int) -> tuple[Run, str]:
-    """Return the run with finite weights, and a description of the weights.
-
-    These are the present weights, the newest ones saved up to ``step``, or the initial ones.
-    """
+    """Return the run with finite weights (present, newest saved up to ``step``, or initial), and their description."""
     if all(np.isfinite(variable).all() for variable in run.state.model.trainable_variables):
         return run, f"the weights after step {run.state.step}"
     for there in run.checkpoints.steps():

@@ -132,7 +132,6 @@ def _writing(
 ) -> Iterator[tuple[Store, Callable[[], bool]]]:
     """Yield the output store of this process, and a function that returns whether the training must end.
 
-    It must end if another process has taken over the run, or if the uploads to a bucket have ended with an error.
     The chief writes to the store, or to a local mirror of a bucket. Other workers write to copies of the chief's run
     folder. Thus every process reads the same files, and restores the same states.
     """

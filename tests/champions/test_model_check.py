@@ -18,6 +18,7 @@ import keras
 import tensorflow as tf
 from keras import layers, ops
 
+HERE = layers.Dense(2)  # at import; it must not change the names of a network's layers
 registered = keras.saving.register_keras_serializable(package="odd")
 
 
@@ -74,6 +75,10 @@ def test_each_part_says_whether_it_works_and_why_not(tmp_path: Path) -> None:
     assert not trains["works"]
     assert "layer jitter (Jitter): its random numbers come from a generator" in trains["words"]
     assert (publishes["works"], publishes["words"]) == (None, "not tried, since the model does not train")
+
+    (tmp_path / "odd.py").write_text(ODD.replace("Dense(classes)", "Dense(classes, 'softmax')"))
+    found = answer(tmp_path, None, "models", "check", "odd.py:network", code=2, root=())
+    assert "last operation is softmax, expected logits" in found["parts"][1]["words"]
 
 
 def test_a_place_that_is_no_file_and_a_model_that_is_unknown_are_one_line(podline) -> None:

@@ -154,9 +154,17 @@ def test_what_was_decided_is_found_and_a_rollback_is_not_undone(fresh, runs):
         promote(spec(fresh, runs[0], evaluation_sha256="0" * 64), silent())
 
 
-def test_a_champion_that_is_promoted_again_is_not_said_to_be_a_new_reference(fresh, runs, monkeypatch):
+def test_a_champion_that_is_promoted_again_is_the_new_reference_only_if_a_person_insists(fresh, runs, monkeypatch):
     for run in runs:
         promote(spec(fresh, run), silent())
+    for _ in range(2):
+        insisted = promote(spec(fresh, runs[1], anyway=True), silent())
+        assert (insisted.promoted, insisted.reference) == (True, runs[0])
+    *_, entry = entries = champions.history(fresh, "t")
+    assert (len(entries), entry.run, entry.reference) == (3, runs[1], True)
+    assert champions.roll_back(fresh, "t").run == runs[0]
+    assert [entry.run for entry in champions.standing(champions.history(fresh, "t"))] == [runs[0]]
+    promote(spec(fresh, runs[1]), silent())
     better = Check(rule="main", name="accuracy", refused=False, better=True, message="better")
     monkeypatch.setattr("podline.champions.promote.checks_of", lambda *_: [better])
     assert "reference" not in promote(spec(fresh, runs[1]), silent()).headline

@@ -112,9 +112,17 @@ def test_a_sheet_of_a_recipe_in_a_file_is_in_the_store(
         ("models predict sample-0123456789ab a.png --table a.txt", "got a.txt, expected a file name that ends in"),
         ("models predict sample-0123456789ab a.png", "`podline runs list` shows all runs"),
         ("models promote sample --root other", "sample is a recipe; give one of its runs, such as sample-0123456789ab"),
-        ("models export sample gs://bucket/models", "got FOLDER gs:/bucket/models, expected a folder on this machine"),
+        ("models export sample gs://bucket/models", "gs://bucket/models is not on this machine; give a local path"),
         ("data check gone", "gone does not exist"),
         ("models list --root nope", "nope does not exist"),
+        ("runs delete --root nope", "got neither runs nor --days, or both"),
+        ("runs compare a --root nope", "got one run, a, expected two or more"),
+        ("runs compare a b c --why --root nope", "got 3 runs, expected one or two with --why"),
+        ("runs nights --metrics a.prom --out a.html --root nope", "got --metrics and --out"),
+        ("data show mnist --deep --root nope", "got --deep without --verify"),
+        ("data show mnist@1..2 --record 1.png --root nope", "got --record with two versions"),
+        ("data correct images.a --record 1.png --root nope", "got neither --label nor --drop"),
+        ("data forget images.a --prove a.png --dry-run --root nope", "got --prove with --key"),
     ],
 )
 def test_arguments_are_looked_at_before_tensorflow_and_before_a_store_is_made(
@@ -223,8 +231,10 @@ def test_a_spec_that_is_shown_can_be_given_back(podline, tmp_path: Path) -> None
     spec = tmp_path / "spec.json"
     spec.write_text(shown.out)
     again = podline("convert", "--spec", spec, "--show-spec")
-    assert again.out == shown.out
+    assert again.out == podline("convert", "--spec", spec, "--show-spec", "--root", tmp_path).out == shown.out
     assert json.loads(shown.out)["workers"] == 3
+    other = podline("convert", "--spec", spec, "--show-spec", "--root", tmp_path / "other")
+    assert (other.code, f"with a spec for {tmp_path}; leave --root out" in other.err) == (2, True)
 
     spec.write_text(shown.out.replace('"seed"', '"sed"'))
     answer = podline("convert", "mnist", "--spec", spec, "--side", "64", "--json")

@@ -84,6 +84,20 @@ def test_a_damaged_entry_is_named_after_the_others_and_a_foreign_one_beside_them
         assert str(path) in said(store, "store", "verify")[1]
 
 
+def test_a_lost_record_makes_no_other_file_changed_and_hides_no_other_champion(
+    store: Finished,
+) -> None:
+    [*runs] = sorted({name.split("/")[1] for name in names(store.root) if name.endswith("/stages/train.json")})
+    with changed(store, f"runs/{runs[0]}/stages/train.json", None):
+        assert "was changed after its publication" not in said(store, "store", "verify")[1]
+    with changed(store, f"runs/{runs[0]}/stages/evaluate.json", b"") as path:
+        code, text = said(store, "models", "list", "cifar10")
+        assert (code, str(path) in text, runs[1] in text) == (4, True, True)
+    with changed(store, f"runs/{runs[0]}/evaluation.json", None) as path:
+        code, text = said(store, "runs", "compare", runs[0], runs[1], "--why")
+        assert (code, f"cannot read {path}" in text, "; put it back, or run the command" in text) == (5, True, True)
+
+
 def people(root: Path) -> Manifest:
     return publish_people(root, train=6, test=3, side=32, keep_jpeg=True)
 

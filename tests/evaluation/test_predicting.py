@@ -21,6 +21,7 @@ from podline import notebook
 from podline.base.errors import SettingsError, SourceError
 from podline.base.plurals import plural
 from podline.base.progress import Reporter, silent
+from podline.data.images.settings import ClassesSettings
 from podline.evaluation import pictures, predicting
 from podline.evaluation.forward import finished_model
 from podline.evaluation.grad_cam import place_weights, saliency
@@ -160,12 +161,13 @@ def test_a_folder_without_classes_is_answered_and_damaged_files_are_named(classi
     flat.mkdir()
     for key in keys:
         (tmp_path / "raw" / key).rename(flat / Path(key).name)
+    monkeypatch.setattr(predicting.Predictor, "layouts", lambda _: ClassesSettings(images="of the training"))
     result = run(spec_of(classifier, tmp_path / "out", str(flat)), silent())
     assert [found.file for found in result.pictures] == [f"{place:02}.png" for place in range(1, 6)]
     assert result.summary[0].startswith("left out: 00.png is truncated")
     with pytest.raises(SourceError, match=r"is not a source of images: it holds 1 \.txt"):
         run(spec_of(classifier, tmp_path / "out", str(tmp_path / "raw" / "notes.txt")), silent())
-    with pytest.raises(SettingsError, match=r"got threshold=0\.5, but models of the kind classification need none"):
+    with pytest.raises(SettingsError, match=r"got a threshold for .*: the kind classification has none"):
         run(spec_of(classifier, tmp_path / "out", str(flat), threshold=0.5), silent())
     monkeypatch.setattr(predicting, "MOST_LISTED", 5)
     with pytest.raises(SettingsError, match=r"6 pictures, expected at most 5 without a table; .* --table "):

@@ -34,7 +34,10 @@ def store(tmp_path):
 def test_names_tell_moment_recipe_and_state_without_a_look_inside(store, monkeypatch):
     for entry in (night(0), night(1, recipe="coco_pose"), night(2, state="failed"), night(3, state="cancelled")):
         publish(store, entry)
-    store.publish_bytes("ledger/README.txt", b"what somebody put there")
+    foreign = ["ledger/README.txt", ledger.file_of(night(0).name).removesuffix(".json")]
+    for name in foreign:
+        store.publish_bytes(name, b"what somebody put there")
+    assert sorted(ledger.foreign(store)) == sorted(foreign)
     monkeypatch.setattr(FolderStore, "read_bytes", lambda *_: pytest.fail("read an entry"))
     assert [(named.recipe, named.state, named.ended) for named in names(store)] == [
         ("cifar10", "cancelled", NOON + 3 * DAY),

@@ -325,16 +325,13 @@ def test_a_search_of_suspects_is_offered_for_classes_alone(reported: Reported, k
     assert ("podline data suspects r" in commands.markdown()) is offered
 
 
-def test_a_measure_below_zero_is_inside_its_chart() -> None:
+def test_figures_below_zero_are_inside_their_chart() -> None:
     def side(value: float) -> Any:
         return SimpleNamespace(metrics={"fit": Metric(value=value, low=value - 0.1, high=value + 0.1)})
 
     sides: Any = {"untrained": side(-1.5), "trained": side(0.5), "seen": side(0.6)}
     found: Any = SimpleNamespace(measure="fit", guessing=Metric(value=0.0, low=0.0, high=0.0), **sides)
     assert "\N{MINUS SIGN}1.5" in charts.verdict(found).html()
-
-
-def test_a_training_loss_below_zero_is_inside_its_chart() -> None:
     lines = [steps_line(1, -4.0), steps_line(2, -5.0)]
     assert "\N{MINUS SIGN}4" in charts.curve("Loss", "loss", lines, [evaluation_line(2, 1.0)]).html()
 

@@ -39,6 +39,13 @@ TPU = {"PODLINE_TPU_NODE": "night", "PODLINE_TPU_API_PROJECT": "p", "PODLINE_TPU
         ),
         ("workers = ", {}, r"podline\.toml is not TOML"),
         (f"workers = {'[' * 9_999}", {}, r"podline\.toml is not TOML"),
+        ("engine = 'dask:host'", {}, "there is no engine 'dask:host'; use local, dask:HOST:PORT"),
+        (
+            "",
+            {"PODLINE_ENGINE": "job-server:[::1]:70000"},
+            "no engine 'job-server:.*70000'; use .*job-server:HOST:PORT",
+        ),
+        ("grace = inf", {}, r"podline\.toml: grace = inf: Input should be less than or equal to 31536000"),
         ("recipes = 5", {}, r"podline\.toml: recipes = 5: Input should be a valid tuple"),
         ("recipes = [1]", {}, r"podline\.toml: recipes\.0 = 1: Input should be a valid string"),
         ("", {"PODLINE_RECIPES": "a.py"}, r"PODLINE_RECIPES: recipes = 'a\.py': a\.py is a relative path"),

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 from dying_runs import lively_recipe
-from small_dataset import FINGERPRINT
+from small_dataset import FINGERPRINT, publish_dataset
 
 from podline import notebook
 from podline.base.errors import ArtifactError, DivergenceError, SettingsError, StoreError
@@ -64,8 +64,9 @@ def test_a_search_from_a_run_begins_with_its_state_and_changes_no_byte_of_it(roo
     assert losses(root, found)[0] < losses(root, search(root))[0]
     other = Choices(assignments=("optimizer.kind=adam",))
     search_spec = learning_rate_spec(open_store(root), RECIPE, silent(), run=run.run, choices=other)
-    with pytest.raises(SettingsError, match=f"got fingerprint=abcd, but run {run.run} was trained on .* {FINGERPRINT}"):
-        learning_rate_spec(open_store(root), RECIPE, silent(), run=run.run, fingerprint="abcd")
+    publish_dataset(root, fingerprint="a" * 16)
+    with pytest.raises(SettingsError, match=f"got fingerprint=aaa, but run {run.run} was trained on .* {FINGERPRINT}"):
+        learning_rate_spec(open_store(root), RECIPE, silent(), run=run.run, fingerprint="aaa")
     with pytest.raises(ArtifactError, match=rf"run {run.run}: the checkpoint of step 20 .* or search without --run"):
         find_learning_rate(search_spec, silent())
 

@@ -54,10 +54,7 @@ def test_durations_become_steps_of_whole_batches(manifest):
         ({"duration": Duration(steps=0)}, "a duration of 0 steps trains nothing"),
         ({"validation_share": 0.005}, r"validation_share=0\.005 vs 50 examples .* less than one example"),
         ({"validation_share": 0.9}, r"batch_size=8 vs 5 examples .*\(45 are held out\)"),
-        (
-            {"schedule": {"kind": "restarts", "period": {"steps": 0}}},
-            "period of 0 steps is less than one step",
-        ),
+        ({"schedule": {"kind": "restarts", "period": {"steps": 0}}}, "period of 0 steps is less than one step"),
         (
             {"schedule": {"kind": "plateau"}, "validation_share": 0.2, "evaluate_every": None},
             r"schedule\.kind=plateau vs evaluate_every of none",
@@ -69,17 +66,11 @@ def test_a_recipe_that_does_not_fit_is_refused(manifest, values, message):
         plan_training(recipe(**values), manifest)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"batch_size": 51}, "batch_size=51 vs 50 examples"),
-        ({"validation_share": 0.9}, "batch_size=8 vs 5 examples"),
-        ({"duration": Duration(steps=0)}, "a duration of 0 steps trains nothing"),
-    ],
-)
-def test_the_cost_of_an_impossible_training_is_refused(values, message):
-    with pytest.raises(SettingsError, match=message):
-        examples_by_phase(recipe(**values), 50)
+def test_the_cost_of_an_impossible_training_is_refused():
+    with pytest.raises(SettingsError, match="batch_size=8 vs 5 examples"):
+        examples_by_phase(recipe(validation_share=0.9), 50)
+    with pytest.raises(SettingsError, match="a duration of 0 steps trains nothing"):
+        examples_by_phase(recipe(duration=Duration(steps=0)), 50)
 
 
 def test_each_part_is_left_out_of_one_run_whatever_its_seed(manifest):

@@ -163,6 +163,7 @@ def quantized(*arguments: Any) -> keras.Model:
     ("function", "message"),
     [
         (lambda *_: 3, r"model own: its function gives a int, expected keras.Model\(inputs, outputs\)"),
+        (keras.Sequential([layers.Dense(4)]), "model own .* is a keras.Model, expected a function that returns one"),
         (network(batch_size=8), r"got inputs \(8, .*, expected \(None, 16, 16, 3\); leave batch_size=8 out"),
         (network(shape=(None, 16, 3)), r"got inputs \(None, None, 16, 3\), .*keras.Input\(\(16, 16, 3\)\)"),
         (

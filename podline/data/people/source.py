@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +37,7 @@ from podline.documents.skeleton import ONE, SEVERAL, SKELETON, SUBJECTS, Skeleto
 from podline.recipes.datasets import DataSet
 from podline.store.contract import Store
 
-_DOUBTED = 2_000  # about the number of images, fewer than twice it, whose annotations are checked for plausibility
+_DOUBTED = 2_000  # largest number of images whose annotations are checked for plausibility
 _UNLABELLED, _TEST = re.compile(r"unlabeled20\d\d"), re.compile(r"(person_keypoints_)?test20\d\d")
 
 
@@ -196,6 +197,6 @@ def _inspected(images: ImageTable, settings: PeopleSettings) -> _Inspected:
         counts[:, number] = instances, unseen, len(image.annotations)
     instances, unseen, annotations = counts
     sample = np.flatnonzero(whole & (instances > 0) & (not settings.official))  # COCO's own annotations are right
-    sample = sample[:: max(1, len(sample) // _DOUBTED)]
+    sample = sample[:: max(1, math.ceil(len(sample) / _DOUBTED))]
     found = doubts(zip(people_of(images, sample), images.column("unturned")[sample].tolist(), strict=True))
     return _Inspected(rules, instances, unseen, annotations, found)

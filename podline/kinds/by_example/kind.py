@@ -101,12 +101,15 @@ class ExampleKind(ExampleHooks[A]):
         """Return the reader that fits pictures for a run's model and formats the answers.
 
         If ``threshold`` is None, the thresholds of labels are those of the run's evaluation, or 0.5 without evaluation.
+
+        Raises:
+            SettingsError: a threshold is given, but the kind has none.
         """
         from podline.kinds.by_example.predicting import AnswerReader
 
         thresholds = np.empty(0)
         if threshold is not None and not self.read_by.has_thresholds:
-            raise SettingsError(f"got threshold={threshold:g}, but models of the kind {self.name} need none")
+            raise SettingsError(f"got a threshold for {training.run}: the kind {self.name} has none; leave it out")
         if self.read_by.has_thresholds:
             thresholds = np.full(len(manifest.class_names), 0.5 if threshold is None else threshold)
             if threshold is None and store.exists(f"{training.folder}/{EVALUATION}"):

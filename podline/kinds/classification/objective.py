@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
@@ -19,13 +18,11 @@ from podline.base.frozen import JsonObject
 from podline.contract.objective import Batch, Objective
 from podline.data.records import IMAGE, LABEL
 from podline.input.mixing import SHARE, partners_field
+from podline.models.layer_checks import require_logits
 from podline.recipes.parts import LOSSES
 from podline.recipes.settings import LossSettings
 
 Loss = Callable[[Any, Any], Any]
-# TensorFlow's operations that compute probabilities, and operations after them that change no value.
-_PROBABILITIES = ("Softmax", "Sigmoid")
-_SAME_VALUES = ("Identity", "Cast", "Reshape", "Squeeze")
 
 
 class ImageObjective(Objective):
@@ -77,7 +74,7 @@ class ImageObjective(Objective):
             SettingsError: a package's loss fails or does not return one number per example, or the model's outputs are
                 probabilities.
         """
-        _require_logits(outputs)
+        require_logits(outputs)
         losses = self.losses(batch[self.target], outputs)
         if SHARE in batch:
             share, others = batch[SHARE], self.losses(batch[partners_field(self.target)], outputs)
@@ -141,21 +138,6 @@ class ClassificationObjective(ImageObjective):
         """Return ``correct``: 1 if the largest logit is the label's, else 0."""
         guesses = tf.argmax(outputs, axis=-1, output_type=tf.int32)
         return {"correct": tf.cast(guesses == tf.cast(batch[LABEL], tf.int32), tf.float32)}
-
-
-def _require_logits(outputs: tf.Tensor) -> None:
-    """Refuse, while a step is traced, a model whose last operation is a softmax or a sigmoid."""
-    if not tf.is_symbolic_tensor(outputs):
-        return
-    operation: Any = outputs.op
-    while operation.type in _SAME_VALUES:
-        operation = operation.inputs[0].op
-    if operation.type in _PROBABILITIES:
-        layer = re.sub(r"_\d+$", "", operation.name.split("/")[-2])  # a number follows the name of a layer's scope
-        raise SettingsError(
-            f"layer {layer}: the model's last operation is {operation.type.lower()}, expected logits, since the loss "
-            "computes probabilities itself; leave out the last activation"
-        )
 
 
 def focal(entropies: tf.Tensor, gamma: float) -> tf.Tensor:

@@ -17,7 +17,7 @@ from podline.recipes.datasets import settings_of
 from podline.recipes.settings import Recipe
 from podline.stages.specs import SPEC, ConvertResult, TrainResult, TrainSpec
 from podline.stages.table import CONVERT, TRAIN
-from podline.store.contract import Store
+from podline.store.contract import Store, holding_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Dataset:
 
 
 def datasets(store: Store, name: str | None = None) -> list[Dataset]:
-    """Return the data sets of a store that have a manifest, newest first.
+    """Return the data sets of a store that have a manifest, newest first; folders of other programs are left out.
 
     Args:
         store: the store.
@@ -43,7 +43,7 @@ def datasets(store: Store, name: str | None = None) -> list[Dataset]:
     """
     of_names = [f"datasets/{name}"] if name else store.folders("datasets")
     manifests = [store.find(f"{folder}/{MANIFEST}") for each in of_names for folder in store.folders(each)]
-    there = [(facts.name.split("/"), facts.published) for facts in manifests if facts]
+    there = [(facts.name.split("/"), facts.published) for facts in manifests if facts and holding_of(facts.name)]
     found = [Dataset(parts[1], parts[2], published) for parts, published in there]
     return sorted(found, key=lambda dataset: (-dataset.published, dataset.name, dataset.fingerprint))
 

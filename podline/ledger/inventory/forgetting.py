@@ -212,10 +212,7 @@ def _delete_jobs(store: Store) -> list[str]:
 
 
 def _delete_pages(store: Store, dataset: str, dry_run: bool) -> list[str]:
-    """Return the pages that may show images of a data set, and all picture sheets; delete them unless ``dry_run``.
-
-    Each page's completion record is deleted first.
-    """
+    """Return pages that may show images of a data set, and all sheets; delete them, completion records first."""
     shown = dict[str, tuple[str, str]]()
     for run, _ in _trainings(store, dataset):
         others = [folder for folder in store.folders(f"runs/{run}") if folder.rpartition("/")[2].startswith(_ON)]

@@ -1,7 +1,4 @@
-"""Invalidates a stage: deletes its completion record, or, for a conversion, the stored fingerprint of its source.
-
-``podline run --start-from STAGE`` uses it.
-"""
+"""Invalidates a stage, for ``podline run --start-from STAGE``: deletes its completion record, or source fingerprint."""
 
 from __future__ import annotations
 

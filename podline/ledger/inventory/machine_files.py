@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,10 @@ from podline.data.versions.fingerprint import source_cache
 from podline.store import locks
 from podline.store.contract import Store, explained
 from podline.store.folder import mirror_of
+
+_SPEC = ".spec.json"  # of a job of Slurm or Ray; the job's events are in .jsonl
+_ENDINGS = (".lock", ".log", ".jsonl", _SPEC)
+_QUEUED_SECONDS = 30 * 86_400  # a job reads its spec when it starts, after it waited in a queue
 
 
 @dataclass(frozen=True)
@@ -77,14 +82,23 @@ def _mirrors(store: Store) -> Iterable[MachineFiles]:
 
 
 def _old_files(store: Store, before: float) -> Iterable[MachineFiles]:
-    """Yield, per folder, the lock files and stage logs that were last used before a Unix time."""
+    """Yield, per folder, the lock files, stage logs and files of jobs that were last used before a Unix time."""
     for name, kind in (("locks", "lock files"), ("uses", "lock files"), ("logs", "logs of stages")):
         folder = store.scratch / name
         with contextlib.suppress(OSError):
-            facts = {path: path.stat() for path in sorted([*folder.glob("*.lock"), *folder.glob("*.log")])}
-            if old := {path: each for path, each in facts.items() if each.st_mtime < before}:
+            facts = {path: path.stat() for path in sorted(folder.iterdir()) if path.name.endswith(_ENDINGS)}
+            used = defaultdict[str, float](float)
+            for path, each in facts.items():
+                waits = _QUEUED_SECONDS if path.name.endswith(_SPEC) else 0
+                used[_owner(path)] = max(used[_owner(path)], each.st_mtime + waits)
+            if old := {path: each for path, each in facts.items() if used[_owner(path)] < before}:
                 touched = max(each.st_mtime for each in old.values())
                 yield MachineFiles(str(folder), kind, _size(old.values()), touched, partial(_delete_files, [*old]))
+
+
+def _owner(path: Path) -> str:
+    """Return what the files of one stage or job have in common; the name of a lock file."""
+    return path.name if path.suffix == ".lock" else path.name.partition(".")[0]
 
 
 def _size(facts: Iterable[os.stat_result]) -> int:

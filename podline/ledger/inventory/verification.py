@@ -42,6 +42,7 @@ _MEMORIES = ("paces", "architectures", "targets", "weights", CONVERSIONS, FIRST_
 _ENTRIES = (ledger.is_entry, champions.is_beginning, *(series.has for series in _NUMBERED))
 # Files in a run's folder that flows write outside of stages.
 _OF_FLOWS = (ORIGIN, "tpu.json")
+_OWN = tuple(f"/{name}" for name in _OF_FLOWS)
 
 
 class Verified(NamedTuple):
@@ -124,6 +125,8 @@ class _Verification:
     def _stands_alone(self, name: str) -> bool:
         """Return whether a document is listed nowhere, so that only its own digest verifies it."""
         listed = name in self.named or _is_manifest(name) or _RECORD.fullmatch(name)
+        # Other files of a data set or run are listed, orphans, or in an unfinished folder; some have no digest.
+        listed = listed or (holding_of(name) and not name.endswith(_OWN) and f"/{SHARD_RECORDS}/" not in name)
         # A bucket's listing has the sha256 of unchanged objects.
         listed = listed or (self.there[name].sha256 and name.split("/")[3:4] == [SHARD_RECORDS])
         return name.startswith(tuple(f"{top}/" for top in _KNOWN)) and name.endswith(".json") and not listed

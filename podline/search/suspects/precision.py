@@ -40,8 +40,7 @@ class AssessedLabels(NamedTuple):
     """The assessed labels of a split.
 
     Attributes:
-        suspects: positions of the suspected records, most doubtful first; empty if no number of records reaches the
-            precision, or if there may be less than one wrong label among them.
+        suspects: positions of the suspected records, most doubtful first; may be empty.
         wrong: the probability that each label is wrong, (n,).
         expected: estimated number of wrong labels in the split.
         precision: share of wrong labels among the suspects; None without suspects.
@@ -98,8 +97,7 @@ class Mixture(NamedTuple):
 
     Attributes:
         share: share of wrong labels.
-        terms: coefficients of the polynomial in the scaled score (s - ``_MIDDLE``) / ``_SCALE``, float64 (3,), the
-            constant one first.
+        terms: coefficients of the polynomial in (score - ``_MIDDLE``) / ``_SCALE``, the constant one first.
     """
 
     share: float

@@ -71,8 +71,7 @@ def read_review(file: Path, class_names: Iterable[str] | None = None) -> Filled:
         class_names: class names of the data set; other new labels are refused. None accepts any label but an empty one.
 
     Raises:
-        SettingsError: the file is not a table in UTF-8 or has no rows, a row is invalid, or rows belong to several data
-            sets.
+        SettingsError: the file is not a table in UTF-8, a row is invalid, or there is not exactly one data set.
         StoreError: the file cannot be read.
     """
     try:

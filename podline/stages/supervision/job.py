@@ -40,8 +40,7 @@ def run_as_job(spec: TrainSpec, listener: Listener, machine: Settings, keeps: Ca
     Raises:
         SettingsError: the scheduler is not installed or refuses the job, or the store is in a bucket.
         CancelledError: somebody else cancelled the job.
-        WorkerLostError: the job ended without an error of its own; or the scheduler did not answer, at the start or for
-            10 minutes while the job ran.
+        WorkerLostError: the job ended without an error of its own, or the scheduler did not answer.
         PodlineError: the job's error, with the same class; of several hosts, the first cause.
     """
 

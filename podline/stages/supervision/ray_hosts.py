@@ -44,8 +44,7 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings, eve
         events: a file for the chief's events; without a file, Ray prints the chief's log lines.
 
     Raises:
-        SettingsError: Ray is not installed, the address is invalid, or no allowed number of hosts divides the batch
-            size.
+        SettingsError: Ray is not installed, the address is invalid, or no allowed number of hosts fits the batch size.
         WorkerLostError: the cluster does not answer, there are too few nodes, or a node was lost.
         PodlineError: the error of a worker; of several errors, the cause of the others.
     """
@@ -79,12 +78,7 @@ def launched(address: str, spec: Any, listener: Listener, machine: Settings, eve
 
 
 def _connect(ray: Any, address: str) -> None:
-    """Connect to a Ray cluster.
-
-    Raises:
-        SettingsError: the address is invalid.
-        WorkerLostError: no cluster answers at this address.
-    """
+    """Connect to a Ray cluster; raise SettingsError for an invalid address, WorkerLostError if no cluster answers."""
     try:
         ray.init(address=address, ignore_reinit_error=True, logging_level="WARNING")
     except ValueError as error:

@@ -85,9 +85,7 @@ def perform(
 
 
 def tpu_of(spec: Spec[Any], machine: Settings) -> TpuSettings | None:
-    """Return the settings of the TPU that a stage must have for itself; None for a stage without a model.
-
-    If the settings name a TPU, every stage with a model needs it, whatever its strategy; else None.
+    """Return the settings of the TPU, if they name one, that any stage with a model must have for itself; else None.
 
     Raises:
         TpuSetupError: the strategy asks for a TPU, but the settings name no node.

@@ -52,8 +52,7 @@ class ScheduledJob(NamedTuple):
 class Slurm:
     """The jobs of a Slurm cluster. :class:`podline.stages.supervision.ray_jobs.RayJobs` has the same methods.
 
-    Each method that asks the scheduler raises WorkerLostError if it does not answer, and SettingsError if it is not
-    installed.
+    A method raises WorkerLostError if the scheduler does not answer, and SettingsError if it is not installed.
 
     Attributes:
         NAME: the scheduler's name in messages.

@@ -18,9 +18,7 @@ _NAMED = 8
 
 
 def where(stacks: str) -> str:
-    """Return the places of threads: of the main thread, then of others, without repetitions and at most eight.
-
-    A line has a thread's innermost frame, and its innermost frame in Podline's code. Without stacks, the text says so.
+    """Return a line for each of at most eight places of threads: the innermost frame, and that in Podline's code.
 
     Args:
         stacks: the output of ``faulthandler``: the main thread last, each thread's innermost frame first.

@@ -76,6 +76,7 @@ def test_folders_of_other_programs_are_never_deleted_nor_called_damaged(store: S
         "datasets/coco/images/1.jpg",
         "datasets/mnist/3.0.1/mnist-train.tfrecord-00000-of-00001",
         "datasets/coco.yaml",
+        "datasets/coco/2017/manifest.json",
         "datasets/stages/0123456789abcdef/1.jpg",
     ]
     plain = open_store(store.uri)
@@ -90,6 +91,7 @@ def test_folders_of_other_programs_are_never_deleted_nor_called_damaged(store: S
     verified = json.loads(podline("store", "verify", "--root", store.uri, "--json").out)
     assert not [line for line in verified["problems"] for name in foreign[:2] if name in line]
     assert f"{store.where('runs/detect')} is ignored: 1 file not made by a stage" in verified["notes"]
+    assert podline("data", "list", "--root", store.uri).code == 0
     for command in DELETING[:2]:
         podline(*command, "--root", store.uri)
     podline(*DELETING[0], "--root", store.uri)
@@ -148,7 +150,13 @@ def test_old_lock_files_logs_and_mirrors_go_but_for_those_in_use(store: Store, p
     scratch, run = store.own_folder("locks").parent, "runs/sample-0123456789ab"
     store.own_folder("uses")
     old = [aged(scratch / name, 8) for name in ("locks/a.lock", "locks/b.lock", "uses/c.lock", "logs/train-0.log")]
-    young = [aged(scratch / "locks" / "d.lock", 1), aged(scratch / "mirror" / "runs" / "sample-ba9876543210" / "x", 1)]
+    old += [aged(scratch / "logs" / f"train-{name}", 38) for name in ("1.spec.json", "1.7.jsonl", "1.7.log")]
+    job = [aged(scratch / "logs" / f"train-{name}", 8) for name in ("2.spec.json", "2.7.log")]
+    young = [
+        *job,
+        aged(scratch / "locks" / "d.lock", 1),
+        aged(scratch / "mirror" / "runs" / "sample-ba9876543210" / "x", 1),
+    ]
     failed = aged(scratch / "mirror" / run / "checkpoints" / "step-00000010.npz", 8)
     with store.using([run]):
         kept = podline("store", "prune", "--yes", "--root", store.uri).out

@@ -42,25 +42,12 @@ def test_a_head_node_that_is_not_there_is_one_line() -> None:
         RayJobs(f"{address}/").find("run", ROOT)
 
 
-@pytest.mark.parametrize(
-    ("raised", "expected", "message"),
-    [
-        (
-            ConnectionError("no running Ray"),
-            WorkerLostError,
-            "^ray:auto: got 'no running Ray', expected a running Ray clu",
-        ),
-        (ValueError("Invalid address"), SettingsError, "^ray:auto: got 'Invalid address', expected HEAD:6379 or auto"),
-    ],
-)
-def test_a_cluster_that_does_not_answer_is_one_line(
-    raised: Exception, expected: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ray = SimpleNamespace(init=Mock(side_effect=raised))
-    monkeypatch.setattr(ray_hosts, "library", lambda *_: ray)
-    spec = TrainSpec(root="r", recipe=small_recipe(), fingerprint="f")
-    with pytest.raises(expected, match=message):
-        ray_hosts.launched("auto", spec, lambda _event: None, Settings())
+def test_a_cluster_that_does_not_answer_is_one_line() -> None:
+    ray = SimpleNamespace(init=Mock(side_effect=[ConnectionError("no Ray"), ValueError("Invalid address")]))
+    with pytest.raises(WorkerLostError, match="ray:auto: got 'no Ray', expected a running Ray cluster"):
+        ray_hosts._connect(ray, "auto")
+    with pytest.raises(SettingsError, match="ray:auto: got 'Invalid address', expected HEAD:6379 or auto"):
+        ray_hosts._connect(ray, "auto")
 
 
 @pytest.mark.slow
