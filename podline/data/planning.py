@@ -80,9 +80,7 @@ def shard_count(records: int, frame_length: int, shard_bytes: int, min_shards: i
 def plan_shards(
     dataset: str, splits: Mapping[str, int], frame_length: int, *, shard_bytes: int, min_shards: int
 ) -> ShardPlans:
-    """Plan the shards of a data set; see :func:`shard_count`.
-
-    ``dataset`` begins each file name: the data set's base name, and the base version if its shards are used too.
+    """Plan the shards of a data set; ``dataset`` begins each file name; see :func:`shard_count`.
 
     Raises:
         SourceError: a split has no records.

@@ -146,8 +146,6 @@ class Predictor:
 
         Raises:
             SourceError: see :func:`named`.
-            StoreError: the run is not finished.
-            ArtifactError: its weights have changed.
         """
         first, found = 1, named(pictures, self.reader, self.reader.form(self.manifest))
         while batch := list(itertools.islice(found, _FEW)):

@@ -72,8 +72,7 @@ def read_evaluation(store: Store, folder: str, sha256: str = "") -> AnyEvaluatio
 
     Raises:
         StoreError: there is no evaluation, or it cannot be read.
-        ArtifactError: the file is not an evaluation, its checksum is not ``sha256``, or its kind is not installed.
-        SettingsError: the package of its kind cannot be imported.
+        ArtifactError: the file is not an evaluation, or has another checksum.
     """
     name = f"{folder}/{EVALUATION}"
     document = store.read_json(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -48,14 +49,16 @@ class Row(NamedTuple):
 def header_of(table: ListedFile) -> list[str]:
     """Return the names of a table's columns; those from folder names, such as ``label=cat`` (Hive), come last.
 
-    The columns of JSON Lines are those of the first :data:`_FIRST_ROWS` rows.
+    The columns of JSON Lines are those of the first row, and those of most of the first :data:`_FIRST_ROWS` rows.
     """
     if table.ends(PARQUET):
         names = schema_of(table).names
     elif table.ends(".csv", ".tsv"):
         names = next((names for _, names in _lines(table)), [])
     else:
-        names = dict.fromkeys(name for row in islice(_objects(table), _FIRST_ROWS) for name in row.values)
+        rows = [row.values for row in islice(_objects(table), _FIRST_ROWS)]
+        counts = Counter(name for row in rows for name in row)
+        names = [name for name, count in counts.items() if name in rows[0] or 2 * count > len(rows)]
     return [*map(cleaned, names), *_folders(table)]
 
 

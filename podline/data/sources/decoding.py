@@ -218,8 +218,7 @@ class Decoder(Sandbox):
         Raises:
             SourceError: a file cannot be read.
             StoreError: the pixels cannot be written.
-            ChildKilledError: a process was killed while starting, or twice at the same image; it is an OutOfMemoryError
-                if memory ran out.
+            ChildKilledError: a process was killed twice by the same image.
         """
         with reading("images"):
             for answer in self.parse(asked, _FIRST, "images", factor, lambda answer: Look(*answer).doubtful, processes):

@@ -43,7 +43,6 @@ def compared(store: Store, before: Manifest, after: Manifest) -> tuple[DataChang
 
     Raises:
         ArtifactError: a version is damaged, or was converted by an older Podline.
-        StoreError: a version cannot be read.
     """
     started, then, now = time.monotonic(), VersionRecords(store, before), VersionRecords(store, after)
     changes = version_changes(then, now)

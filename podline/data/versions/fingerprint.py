@@ -178,7 +178,6 @@ def memory_of(spec: EffectiveSpec, store: Store) -> Memory:
 
     Raises:
         SourceError: the source does not exist, or cannot be listed.
-        StoreError: the source's bucket cannot be read.
     """
     depends = [
         datasets.find(spec.dataset).base,
@@ -197,9 +196,7 @@ def find_converted(spec: ConvertSpec, reporter: Reporter) -> ConvertResult | Non
     Returns None if another version is newer: converting an earlier state again makes a new version.
 
     Raises:
-        SourceError: the source does not exist, or cannot be listed.
-        ArtifactError: see :func:`effective`.
-        StoreError: the store, or the source's bucket, cannot be read.
+        SourceError: the source does not exist.
     """
     store = open_store(spec.root)
     wanted = effective(spec, store)

@@ -31,7 +31,6 @@ def refuse_other_data(store: Store, dataset: str, source: Source) -> None:
 
     Raises:
         SourceError: the store has a data set of this name, and the source shares too little with every version of it.
-        StoreUnavailableError: the store does not answer.
     """
     found, now = datasets.find(dataset), _names(source.class_names, source.facts)
     if not found.several or not now:

@@ -144,10 +144,7 @@ class ExampleHooks(ReportedKind, Generic[A]):
         return np.empty(0)
 
     def lost_order(self, before: A, after: A) -> Floats:
-        """Return a sort key for each example, (n,); reports show lost examples with the lowest key first.
-
-        By default the key is the gain in the main measure; all keys are 0 if that measure is a single number.
-        """
+        """Return a sort key for each example, (n,), by default the main measure's gain; reports show low keys first."""
         gains = gains_of(measure_named(self.measure), before, after)
         return gains if len(gains) else np.zeros(len(after.labels))
 

@@ -34,9 +34,8 @@ def judge(kind: ExampleHooks[A], case: Case) -> Judgement:
     """Evaluate a run's model; return the document, and files with the model's answer to each example.
 
     Raises:
-        ArtifactError: the data have changed, before or during reading; or a record's targets are invalid.
+        ArtifactError: the data have changed, before or during reading.
         DivergenceError: the model's outputs are not finite.
-        SettingsError: the main measure fails, see :func:`podline.kinds.by_example.measures.figures_of`.
     """
     measure, names, views = (
         measure_named(kind.measure),

@@ -50,9 +50,7 @@ def f1(labels: Array, named: Array) -> Estimate:
 
 
 def best_threshold(labels: Array, scores: Array) -> float:
-    """Return the threshold with the highest F1; of equally good thresholds the highest.
-
-    It lies midway between two neighbouring scores, or is the lowest score.
+    """Return the threshold with the highest F1, midway between two scores or the lowest one; of equals the highest.
 
     Args:
         labels: whether each image has the label, (n,); at least one has it.

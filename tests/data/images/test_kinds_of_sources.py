@@ -149,11 +149,12 @@ READ: dict[str, Read] = {
         line="labels.csv is not read.*another table has the images",
     ),
     "bytes without a name": Read(parquet("a.parquet", **{"": [b"x" * 99], "label": ["cat", "dog"]})),
-    "a column that the first row omits": Read(
+    "a column that the first row omits, and some that most do": Read(
         texts(
             "a.jsonl",
             '{"image": "0.png", "label": "cat"}',
-            *rows("dog", form='{{"image": "{at}.png", "label": "{label}", "split": "train"}}', start=1, count=11),
+            '{"image": "1.png", "label": "dog", "split": "train", "category": "a pet", "bbox": []}',
+            *rows("dog", form='{{"image": "{at}.png", "label": "{label}", "split": "train"}}', start=2, count=10),
             *rows("cat", form='{{"image": "{at}.png", "label": "{label}", "split": "train"}}', start=12, count=4),
             *rows("cat", "dog", form='{{"image": "{at}.png", "label": "{label}", "split": "test"}}', start=16, count=8),
         ),
