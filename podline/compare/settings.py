@@ -24,6 +24,8 @@ NONE = "–"
 _COMMIT_DIGITS = 12
 # Number of changed settings that a headline names.
 _NAMED = 2
+# Longest shown text of a value; the recipe's `few` would have thousands of letters.
+_LETTERS = 200
 
 
 class NamedDifference(Frozen):
@@ -32,7 +34,7 @@ class NamedDifference(Frozen):
     Attributes:
         area: the area of the difference.
         name: a dotted name: ``schedule.learning_rate``, ``packages.numpy``, ``train``, or a file.
-        values: the value of each run, as text.
+        values: the value of each run, as text; a long one is cut.
     """
 
     area: Area
@@ -61,7 +63,8 @@ def rows(area: Area, runs: Sequence[Mapping[str, Any]]) -> Iterator[NamedDiffere
     for name in dict.fromkeys(name for run in runs for name in run):
         values = [_text(run[name]) if name in run else NONE for run in runs]
         if len(set(values)) > 1:
-            yield NamedDifference(area=area, name=name, values=tuple(values))
+            shown = [value if len(value) <= _LETTERS else f"{value[:_LETTERS]} …" for value in values]
+            yield NamedDifference(area=area, name=name, values=tuple(shown))
 
 
 def _text(value: Any) -> str:

@@ -46,6 +46,12 @@ def test_a_setting_is_named_by_its_path_with_both_values(changes, expected):
     assert all(row.split(".")[0].split()[0] in {name.split(".")[0] for name in changes} for row in found)
 
 
+def test_long_values_that_differ_at_their_end_are_listed_and_cut():
+    ends = (with_settings(trainable_layers=[*(f"layer{each}" for each in range(99)), end]) for end in "ab")
+    [(_, name, *values)] = rows(*ends)
+    assert (name, [len(value) for value in values]) == ("trainable_layers", [202, 202])
+
+
 @pytest.mark.parametrize(
     "changes", [{}, {"machine": {"train_lock": "x", "workers": 2}}, {"promotion": {"rate": 0.01}}, {"keep": 9}]
 )
