@@ -101,11 +101,11 @@ def test_a_recipe_sets_them_and_is_trained_on_what_was_converted_with_them(
     store = open_store(str(tmp_path))
     empty = {"fields": (), "class_names": (), "splits": (), "source": (), "quarantined": ()}
     for tile in (4, 8):
-        converted = {"dataset": "tiles", "fingerprint": str(tile), "converter": {"tile": tile}}
+        converted = {"dataset": "tiles", "fingerprint": f"{tile}" * 16, "converter": {"tile": tile}}
         manifest = Manifest(**empty, **converted, record_length=1, read=0, written=0)
-        store.publish_bytes(f"datasets/tiles/{tile}/{MANIFEST}", manifest.to_bytes())
-    assert dataset_for(store, recipe, None, silent()).fingerprint == "4"
+        store.publish_bytes(f"datasets/tiles/{manifest.fingerprint}/{MANIFEST}", manifest.to_bytes())
+    assert dataset_for(store, recipe, None, silent()).fingerprint == "4" * 16
     points.clear()
-    assert dataset_for(store, recipe, None, silent()).fingerprint == "4"
+    assert dataset_for(store, recipe, None, silent()).fingerprint == "4" * 16
     with pytest.raises(StoreError, match="has no data set tiles, tile 5; make one"):
         dataset_for(store, recipe.model_copy(update={"conversion": {"tile": 5}}), None, silent())

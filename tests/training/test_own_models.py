@@ -77,7 +77,9 @@ def test_what_is_published_has_every_value_however_often_it_is_loaded(
 ) -> None:
     monkeypatch.setattr(of_run, "read_artifact", lambda store, _folder, _stage, name: store.read_bytes(name))
     model, store = built(kind), FolderStore(tmp_path)
-    store.publish_json(f"runs/x/{SPEC}", {"recipe": {"model": {"kind": kind}}})
+    recipe = small_recipe().model_copy(update={"model": ModelSettings(kind=kind)})
+    spec = TrainSpec(root=store.uri, recipe=recipe, fingerprint=FINGERPRINT)
+    store.publish_json(f"runs/x/{SPEC}", spec.model_dump(mode="json"))
     for _ in range(3):
         model(IMAGES, training=True)  # the state is not the initial one
     sha256 = export_model(store, "runs/x", model, IMAGES)
