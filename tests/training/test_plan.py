@@ -119,7 +119,7 @@ def test_a_rate_has_its_key_points(settings: dict[str, object], points: dict[int
     [
         ({"warmup": {"epochs": 4}}, EPOCHS, "schedule.warmup of 200 steps vs 200 steps of training"),
         ({"kind": "exponential", "decay_every": {"steps": 0}}, EPOCHS, "decay_every"),
-        ({"kind": "exponential"}, Epochs(1000, 20, [(1, 40)]), r"changes by epoch: .*give schedule\.decay_every\.steps"),
+        ({"kind": "exponential"}, Epochs(1000, 20, [(1, 40)]), r"by epoch: .*give schedule\.decay_every\.steps"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(settings: dict[str, object], epochs: Epochs, words: str) -> None:
