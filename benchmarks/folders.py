@@ -21,7 +21,7 @@ _CLASSES, _WORKERS = 10, 2
 
 
 def make_source(source: str, images: int) -> None:
-    """Write smooth, grainy JPEGs of 32 × 32 pixels in ten class folders."""
+    """Write JPEGs of 32 × 32 pixels, smooth random colours with added grain, in ten class folders."""
     random = np.random.default_rng(0)
     for number in range(images):
         folder = Path(source) / f"class{number % _CLASSES}"

@@ -50,7 +50,7 @@ def install_readers(folder: Path) -> Path:
     """Create a virtual environment with the other readers; return the path of its Python interpreter.
 
     Raises:
-        SettingsError: uv is not installed, or no package index has the readers.
+        SettingsError: uv is not installed, or fails to create the environment or to install the readers.
     """
     uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
     if uv is None:

@@ -36,7 +36,13 @@ LITE = "efficientnet-lite0"
 
 
 class Way(NamedTuple):
-    """The results of a way: a mask of the right test answers, (n,), the test labels, (n,), the training's seconds."""
+    """The results of one method on one source.
+
+    Attributes:
+        right: whether each test example is answered rightly, (n,).
+        labels: the test labels, (n,).
+        seconds: time of the training stage, or of the whole script after it has read the images.
+    """
 
     right: npt.NDArray[np.bool_]
     labels: npt.NDArray[np.int64]

@@ -15,6 +15,7 @@ _LOGIN = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,30}://)(?:[^\s/?#]+|[^\s/:@]{0,1
 def plain(text: str) -> str:
     r"""Return a text with escaped control characters: ``\x1b[31m`` is then printed, and changes no colour.
 
+    Tabs and line feeds stay; surrogates and marks of direction are escaped too.
     User and password in a URL become ``***``: ``https://***@host/path``.
     """
     return _LOGIN.sub(r"\1***@", _UNSHOWN.sub(_escaped, text))

@@ -372,7 +372,8 @@ def _check(
     click.option(
         "--out",
         type=click.Path(path_type=Path),
-        help="The PNG file to write.  [default: sheets/RECIPE.png or sheets/RUN.png in the store or a bucket's cache]",
+        help="The PNG file to write.  [default: sheets/RUN.png with --run, else sheets/RECIPE.png; in the store, or in "
+        "the cache of a bucket]",
     ),
     click.option(
         "--pictures", type=Whole(1, 20), default=8, show_default=True, help="The number of examples (columns)."

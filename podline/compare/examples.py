@@ -52,7 +52,10 @@ class SharedExamples:
 
     @property
     def counting(self) -> Places:
-        """Positions, in the candidate's split, of the examples to compare: the shared ones, or all if few are."""
+        """Positions, in the candidate's split, of the examples to compare.
+
+        They are the shared ones or, if fewer than half are shared, the shared and the fresh ones.
+        """
         return self.after if self.enough else np.sort(np.concatenate([self.after, self.fresh]))
 
 

@@ -241,7 +241,7 @@ def _deep_pixels(data: bytes, picture: Image.Image, deep: Deep, given: int) -> t
     """
     values = imdecoded(data, cv2.IMREAD_UNCHANGED)
     if values is None or values.dtype != np.uint16:
-        raise PictureError("is damaged: it cannot be decoded")
+        raise PictureError("cannot be decoded as a 16-bit picture: it is damaged, or its compression is not supported")
     values = values if values.ndim == 3 else values[..., np.newaxis]
     alpha = values[..., 3:] if deep.has_alpha and values.shape[2] == 4 else None
     clear = picture.info.get("transparency")

@@ -264,10 +264,14 @@ def places(path: Path, split: SplitInfo) -> npt.NDArray[np.integer]:
     rows = RecordTable(path).of_split(split.name, "shard", "position")
     codes, names = coded(rows["shard"])
     missing = [names[code] for code in np.unique(codes).tolist() if names[code] not in firsts]
-    if missing or len(rows) != split.records:
+    if missing:
         raise ArtifactError(
-            f"{path} has {plural(len(rows), 'record')} of the split {split.name} vs {split.records:,} in the manifest"
-            f"{f', and names the shard {missing[0]}, which the manifest lacks' if missing else ''}; "
+            f"{path} names the shard {missing[0]} of the split {split.name}, which the manifest lacks; convert the "
+            "data again"
+        )
+    if len(rows) != split.records:
+        raise ArtifactError(
+            f"{path} has {plural(len(rows), 'record')} of the split {split.name} vs {split.records:,} in the manifest; "
             "convert the data again"
         )
     starts = np.array([firsts.get(name, 0) for name in names], np.int64)

@@ -104,7 +104,7 @@ class Predictor:
 
     @cached_property
     def _answers(self) -> Callable[[Any], Any]:
-        """Load the model when it is first used, since the pictures may be refused before."""
+        """The function from images to answers; the first access loads the model, as pictures may be refused before."""
         model = finished_model(self._store, self._run)
         return tf.function(
             lambda images: self.reader.answers(model(images, training=False)),

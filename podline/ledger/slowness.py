@@ -45,7 +45,7 @@ class MachinePace(NamedTuple):
         seconds: seconds per example or record.
         waiting: share of the time, 0…1, that training waited for input; 0 for other stages.
         devices: ``cpu``, ``gpu``, ``8 × tpu``; empty for stages without a model.
-        strategy: the requested strategy.
+        strategy: the requested strategy of a training; empty for other stages.
         cores: number of cores that the process may use.
         machine: name of the host.
         traces: number of tracings of the training step; 0 if unknown.

@@ -21,8 +21,8 @@ class KindFacts:
         kind: the :class:`podline.contract.kind.Kind`, as ``module:name``.
         examples: the plural noun for the examples of a split.
         caption: caption of the main measure's chart.
-        lost: heading for the examples that the other run answered better; a format string with ``{shown}``, the
-            number of pictures, and ``{lost}``, the number of these examples.
+        lost: heading for the examples that a run answered worse than the run with which it is compared; a format string
+            with ``{shown}``, the number of pictures, and ``{lost}``, the number of these examples.
         says: heading for a run's answers; a format string with ``{}`` for the run's name.
         lost_hint: explanation of what is drawn into the pictures below the heading ``lost``.
         large_pictures: whether a sheet has fewer and larger pictures, for example of people in photographs.

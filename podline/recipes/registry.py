@@ -56,7 +56,7 @@ def names() -> tuple[str, ...]:
 
 
 def has(name: str) -> bool:
-    """Return whether a recipe has this name: one of :func:`names`, possibly with a dot and the user's own name."""
+    """Return whether a recipe has this name: one of :func:`names`, or such as ``images.flowers`` for users' data."""
     sources = _sources()
     return name in sources or _base(name, sources) is not None
 

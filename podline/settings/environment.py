@@ -77,7 +77,7 @@ def cpu_environment() -> dict[str, str]:
 
 
 def job_environment() -> dict[str, str]:
-    """Return this process's environment without the variables of its Prefect run or Slurm job, for a training job."""
+    """Return this process's environment for a training job, without variables of Prefect and, but one, of Slurm."""
     ours = ("PREFECT_", "SLURM_")
     return {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith(ours)}
 

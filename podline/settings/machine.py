@@ -152,7 +152,8 @@ class Settings(Frozen):
         default=2222,
         ge=1,
         le=65000,
-        description="the port of the first of several hosts; host i listens on this port + i",
+        description="the port of the first process of a training on several hosts; process i, counted from 0, listens "
+        "on this port + i",
     )
     silence: float = Field(
         default=900.0, gt=0, le=_LONGEST, description="a stage counts as hung after this time without progress"
@@ -200,7 +201,9 @@ class Settings(Frozen):
         default=StoreSettings(), description="settings of the store, mostly for a bucket: docs/how-to/bucket.md"
     )
     nights: NightSettings = Field(default=NightSettings(), description="the handling of failed nights")
-    pages: PageSettings = Field(default=PageSettings(), description="the stores' pages: their address, and the stores")
+    pages: PageSettings = Field(
+        default=PageSettings(), description="the server of report pages: its address, and the stores that it serves"
+    )
     tpu: TpuSettings | None = Field(default=None, description="the TPU that models run on; see docs/how-to/tpu.md")
 
 

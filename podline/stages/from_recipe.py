@@ -198,7 +198,7 @@ def pace_spec(training: TrainSpec, minutes: float) -> PaceSpec:
 
 
 def settled(store: Store, recipe: Recipe) -> Recipe:
-    """Return the recipe with its values for few images, as chosen by the data set's first conversion."""
+    """Return the recipe with an empty ``few``, after applying its entry that fits the first images, if any."""
     if not recipe.few:
         return recipe
     return for_first_images(recipe, first_images(store, recipe.dataset))

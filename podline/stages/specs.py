@@ -287,7 +287,7 @@ class PromoteResult(Result):
     """The decision about a promotion; ``promotion.json`` has the details."""
 
     run: str = Field(description="the run of the model")
-    recipe: str = Field(description="the recipe of the champion")
+    recipe: str = Field(description="the recipe whose champion the model may become")
     promoted: bool = Field(description="whether the model became the champion")
     reference: str = Field(description="the run that it was compared with; empty if there was none")
     measure: str = Field(description="the main metric")

@@ -122,7 +122,7 @@ class LearningRateSpec(TrainableSpec["LearningRateResult"]):
     steps: int = Field(default=300, ge=20, le=100_000, description="number of steps from low to high")
     run: str = Field(default="", description="the run to start from; empty for initial weights")
     checkpoint_step: int = Field(default=0, ge=0, description="the step of the run's checkpoint to start from")
-    checkpoint_sha256: str = Field(default="", description="the checksum of this checkpoint")
+    checkpoint_sha256: str = Field(default="", description="sha256 of the run's checkpoint; empty for initial weights")
     finder_version: int = FINDER_VERSION
 
     @model_validator(mode="after")

@@ -415,7 +415,10 @@ class Store(ABC):
 
     @contextlib.contextmanager
     def alone(self, *folders: str) -> Generator[set[str], None, None]:
-        """Reserve those of the folders that no process uses, and yield them; a process that wants to use one waits."""
+        """Reserve those of the folders that no process uses, and yield them; a process that wants to use one waits.
+
+        For a bucket, only processes on this machine count; see :meth:`using`.
+        """
         self.require_writable()
         with entered(self.uri, lambda: uses.Lease(self.own_folder("uses")).take(folders)) as lease:
             yield set(lease.names)

@@ -142,7 +142,10 @@ class CloudTpu:
             return
 
     def _await(self, what: str, operation: operations_pb2.Operation) -> None:
-        """Wait until an operation is done, also while the API does not answer; raise the operation's error."""
+        """Wait until an operation is done, also while the API does not answer; raise the operation's error.
+
+        After ``operation_timeout`` seconds, raise a TpuUnhealthyError.
+        """
         deadline = self._clock.now() + self._settings.operation_timeout
         while not operation.done:
             if self._clock.now() >= deadline:

@@ -72,7 +72,7 @@ class StopOnDivergence(Hook):
             self._norms.append(line.gradient_norm)
 
     def _usual_and_limit(self, loss: float) -> tuple[float, float]:
-        """Return the usual loss and the limit for a stretch's mean loss; the first call's loss is the first loss."""
+        """Return the usual loss and the limit for a stretch's mean loss; keep the ``loss`` of the first call."""
         self._first = loss if self._first is None else self._first
         usual = max(self._first, statistics.median(self._losses or [self._first]))
         return usual, scaled(usual, self._settings.factor)

@@ -72,7 +72,10 @@ def explain(run: Run, failure: FailedStep) -> str:
 
 
 def explain_evaluation(run: Run, objective: Objective, batches: EvaluationInput, reader: SplitReader) -> str:
-    """Return why an evaluation's loss is not finite: examples (the first are listed), the weights or the device."""
+    """Return as text why an evaluation's loss is not finite.
+
+    The cause may be examples, of which the first are listed, the weights, or the arithmetic of the device.
+    """
     with tf.device("CPU:0"):
         fresh = _BatchCheck(kind_of(run.recipe).model(run.recipe, run.manifest), objective)
     check = _BatchCheck(run.on_cpu(run.state.evaluated), objective)

@@ -289,7 +289,7 @@ def identifier(value: object) -> int | str | None:
 
 
 def numbered(ids: Sequence[int | str | None]) -> Sequence[int]:
-    """Return int ids for a file's entries: the file's ids if they are distinct integers, 0 or more; else 1 to n."""
+    """Return int ids for a file's entries: its own if they are distinct integers from 0 to 2**62 - 1; else 1 to n."""
     numbers = [number for number in ids if isinstance(number, int) and 0 <= number < 2**62]
     return numbers if len(set(numbers)) == len(ids) else range(1, len(ids) + 1)
 

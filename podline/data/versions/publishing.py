@@ -149,7 +149,7 @@ def result_of(manifest: Manifest, seconds: float, reused: int) -> dict[str, Any]
 
 
 def publish_growth(store: Store, dataset: str, growth: Growth, reporter: Reporter) -> None:
-    """Publish a converted data set as the newest version of its name."""
+    """Publish a converted data set as the next version of ``dataset``; the newest version is not published again."""
     base = growth.before.fingerprint if growth.before else ""
     known, changes = growth.fingerprint, dict(growth.changes)
     version = Version(number=0, fingerprint=known, content=known, base=base, **changes)

@@ -109,7 +109,7 @@ class RecordNames:
         return SourceFacts([plain(decoded(name)) for name in found["name"].to_pylist()], found["pixels"].to_numpy())
 
     def having(self, name: str) -> Iterator[tuple[str, int]]:
-        """Yield (split, position) of each record with a source name.
+        """Yield (split, position) of each record whose source name is ``name``.
 
         Raises:
             ArtifactError: the file is damaged.

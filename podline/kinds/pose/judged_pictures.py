@@ -48,12 +48,14 @@ class JudgedPicture(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """An image of a split without black borders, with maps from the original image to it.
+    """An image of a split, cut out of the network's square input without its black borders.
+
+    The methods convert positions in the original image to positions in this image.
 
     Attributes:
         image: uint8 (height, width, 3), at the network's resolution.
         letterbox: position and scale of the original image in the network's square input.
-        skeleton: the skeleton of its people.
+        skeleton: the skeleton of the people in the image.
     """
 
     image: Image

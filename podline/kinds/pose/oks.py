@@ -70,8 +70,9 @@ class ImageMatches(NamedTuple):
 
     Attributes:
         image_id: COCO's image id.
-        people: numbers, in the truth, of the annotated people that count: no crowds, and with a labelled joint.
-        results: ids of the detected people, highest score first, (n,).
+        people: positions in the truth's list of annotations, counted from 1, of the people that count: no crowds, and
+            with a labelled joint.
+        results: ids of the at most 20 detected people with the highest scores, highest first, (n,).
         matches: number of the person that each result matches, 0 for none, (n,).
         ignored: whether a result does not count, since it matches a person that does not count, (n,).
         scores: score of each result, (n,).

@@ -241,7 +241,7 @@ class Tables(Layout):
         return rows
 
     def _remedy(self, absent: str) -> str:
-        """Return which folder of images to set if a folder has a file with the name of an absent one."""
+        """Return the remedy for an absent file: to set the folder that has a file of this name, or to correct names."""
         names = {absent, posixpath.basename(absent)}
         for file in self.around:
             parts = PurePosixPath(file.name)

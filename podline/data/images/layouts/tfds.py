@@ -144,7 +144,7 @@ class Prepared(Layout):
 
     @property
     def splits(self) -> frozenset[str]:
-        """Return TFDS's split names that Podline knows, in lower case."""
+        """Return the names of the shards' splits, in lower case, without those that Podline does not know."""
         return frozenset(shard.split for shard in self.shards) & SPLIT_NAMES
 
     def items(self) -> Iterator[Item]:

@@ -254,7 +254,9 @@ def _require_end(file: ListedFile, end: int) -> None:
         rest = stream.read(bounds.CLASS_FILE_BYTES)
         if len(rest) < tarfile.BLOCKSIZE or any(rest) or stream.read(1):
             size = f"{file.bytes:,} bytes, of which {end:,} were read"
-            raise SourceError(f"{file.path} does not end with zeros like a tar file: {size}; {_REMEDY}")
+            raise SourceError(
+                f"{file.path} does not end like a tar file, with 512 to 1,000,000 zeros: {size}; {_REMEDY}"
+            )
 
 
 def _json(sample: Sample) -> dict[str, Any]:
