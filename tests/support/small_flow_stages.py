@@ -143,7 +143,7 @@ def train_in_steps(spec: TrainSpec, reporter: Reporter) -> TrainResult:
         time.sleep(0.3)
         _note(spec, "at-work", os.getpid())
         if asked or len(steps) % 4 == 0:
-            store.publish_json(checkpoint, steps, replace=True)
+            store.publish_bytes(checkpoint, json.dumps(steps).encode(), replace=True)
         if asked:
             raise PreemptedError(f"asked to end at step {len(steps)}")
         reporter.progress(len(steps), STEPS, "steps")
