@@ -255,7 +255,8 @@ def _require_end(file: ListedFile, end: int) -> None:
         if len(rest) < tarfile.BLOCKSIZE or any(rest) or stream.read(1):
             size = f"{file.bytes:,} bytes, of which {end:,} were read"
             raise SourceError(
-                f"{file.path} does not end like a tar file, with 512 to 1,000,000 zeros: {size}; {_REMEDY}"
+                f"{file.path} does not end like a tar file, with {tarfile.BLOCKSIZE} to {bounds.CLASS_FILE_BYTES:,} "
+                f"zeros: {size}; {_REMEDY}"
             )
 
 
