@@ -45,6 +45,7 @@ from podline.ledger.killed import Unfinished, noted, training_lines, write_kille
 from podline.ledger.time_spent import Attempt, time_spent
 from podline.ledger.tracking import track
 from podline.recipes import registry
+from podline.recipes.durations import Part
 from podline.recipes.kind_table import read_evaluation
 from podline.recipes.settings import Recipe
 from podline.settings.machine import Settings, flat
@@ -60,8 +61,6 @@ from podline.tpu.tpu_log import REPAIRS, TURN, Event, read_tpu_log
 _LEFT_OUT = ("root", "store.cache", "strategy", "tracking", "launch")
 # Sections that a training applies to its other settings; they are None afterwards.
 _APPLIED = ("fit", "few")
-# Units of a duration: the settings of all but one are None.
-_UNITS = ("steps", "epochs", "share")
 
 
 @contextlib.contextmanager
@@ -457,7 +456,8 @@ def _is_switched_off(path: str, written: Mapping[str, Any], given: Mapping[str, 
     section, _, name = path.rpartition(".")
     if path in _APPLIED:
         return False
-    if name in _UNITS and any(given.get(f"{section}.{unit}") is not None for unit in _UNITS):
+    # The values of a duration in all units but one are None.
+    if name in Part.model_fields and any(given.get(f"{section}.{unit}") is not None for unit in Part.model_fields):
         return False
     return any(value is not None and f"{each}.".startswith(f"{path}.") for each, value in written.items())
 

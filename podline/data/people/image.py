@@ -27,7 +27,7 @@ class People(NamedTuple):
         id: number of the image in its annotation file; see :func:`podline.data.people.annotations.numbered`.
         name: name of the image in its annotation file.
         width: width of the decoded image, or before decoding that in the annotations, 0 if they lack it.
-        height: height, likewise.
+        height: height of the image with this width.
         instances: number of annotations, crowds excepted, with any keypoint value other than 0.
         annotations: the annotations, in the source's order, each an
             :class:`podline.data.people.annotations.Annotation` as JSON.
